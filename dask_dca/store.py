@@ -23,9 +23,9 @@ from dask_dca import __version__
 from dask_dca._registry import MODELS
 from dask_dca.engine.files import is_mostly_holes, path_text, require_regular
 from dask_dca.errors import DCAError, ModelFileError, unreachable
-from dask_dca.models.base import OF_FIT
-from dask_dca.models.describe import TOLD, kept_words
-from dask_dca.models.fitted import array_of, check_names, check_shapes, check_values
+from dask_dca.models.base import FITTED_NAMES
+from dask_dca.models.describe import DESCRIPTION, stored_description
+from dask_dca.models.fitted import as_any_array, check_names, check_shapes, check_values
 from dask_dca.output import file_system, is_url, local_path, reaching, written_beside
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def from_record(record: Record, read: Callable[[str, Any], Any]) -> Any:
     _check_sizes(model, values, {key: tuple(entry["shape"]) for key, entry in record["arrays"].items()})
     values |= {key: read(key, entry) for key, entry in record["arrays"].items()}
     check_values(made._fitted, model._form, model._known_sizes(), values)
-    vars(model).update(values | {OF_FIT: frozenset(values)})
+    vars(model).update(values | {FITTED_NAMES: frozenset(values)})
     return model
 
 
@@ -160,9 +160,9 @@ def _check_format(record: Record) -> None:
 def _check_sizes(model: Any, values: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
     """Check all that is known before any array is read, and give the model its small attributes."""
     check_names(model._fitted, values.keys() | shapes.keys())
-    check_values(model._fitted, "", {}, {key: value for key, value in values.items() if not array_of(value).ndim})
+    check_values(model._fitted, "", {}, {key: value for key, value in values.items() if not as_any_array(value).ndim})
     vars(model).update(values)
-    shapes |= {key: array_of(value).shape for key, value in values.items()}
+    shapes |= {key: as_any_array(value).shape for key, value in values.items()}
     check_shapes(model._fitted, model._form, model._known_sizes(), shapes)
     names = values.get("feature_names_in_")
     model._check_parameters(SimpleNamespace(n_rows=_MANY, n_features=model.n_features_in_, feature_names=names))
@@ -347,8 +347,10 @@ def _encode(model: Any) -> dict[str, bytes]:
     for name, value in arrays.items():
         _add_array(group, name, value)
     files = {key: content.to_bytes() for key, content in held.items()}
-    words = kept_words(from_record(record, lambda key, _: _as_read(arrays[key])), record)  # as it will be loaded
-    attributes = {_MARK: record} | ({} if words is None else {TOLD: words})
+    words = stored_description(
+        from_record(record, lambda key, _: _as_read(arrays[key])), record
+    )  # as it will be loaded
+    attributes = {_MARK: record} | ({} if words is None else {DESCRIPTION: words})
     head = json.loads(files.pop("zarr.json")) | {"attributes": attributes}
     return files | {"zarr.json": json.dumps(head, indent=1, allow_nan=False).encode()}
 

@@ -32,7 +32,7 @@ from dask_dca.cli.commands import (
     with_fit_options,
 )
 from dask_dca.cli.group import Group, reported, tell
-from dask_dca.models.describe import describe, model_facts, plain, read_words
+from dask_dca.models.describe import describe, model_facts, plain, read_description
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -280,7 +280,7 @@ def convert(source: str, output: str, **given: Any) -> None:
 @reported()
 def info(model: str, *, as_json: bool) -> None:
     """Print what a saved MODEL says of itself."""
-    found = read_words(model)
+    found = read_description(model)
     if found is None:
         from dask_dca import store
 

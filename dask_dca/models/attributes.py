@@ -1,4 +1,4 @@
-"""Fitted attributes of all models: the one table that loading, saving and named dimensions go by."""
+"""Fitted attributes of all models: the table by which models are saved, loaded and converted to xarray."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dask_dca.models.fitted import (
     distribution,
     factor,
     floats,
+    grouped,
     integers,
-    of_some_size,
+    not_too_small,
     positive_sum,
     semidefinite,
-    together,
 )
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ COMMON: Final = {
     "time_dim_in_": Attribute((), "U", group="time"),  # of models of sequences
     "feature_values_in_": Attribute(("features",), "fiu", -math.inf, math.inf, undefined=True, group="coordinates"),
 }
-_GROWTH: Final = 1e3  # of a state from one frame to the next
-_SPREAD: Final = 1e60  # covariances of which SciPy solves the Riccati equation
-_COMPLETION: Final = together(
+_MAX_TRANSITION: Final = 1e3  # maximum entry of a transition matrix
+_MAX_COVARIANCE: Final = 1e60  # maximum covariance for which SciPy solves the Riccati equation
+_COMPLETION: Final = grouped(
     "completion",
     {
         "completion_mean_": floats("features"),
@@ -60,7 +60,7 @@ _VOTES: Final = {
 
 
 def keep_completion(model: Any, completion: LowRank | None) -> None:
-    """Keep the low-rank model of rows with missing entries, if a fit made one."""
+    """Store the low-rank model of rows with missing entries in fitted attributes, if a fit made one."""
     if completion is not None:
         model.completion_mean_, model.completion_loadings_ = completion.mean, completion.loadings
         model.completion_spread_, model.completion_noise_ = completion.spread, completion.noise
@@ -76,7 +76,7 @@ def completion_of(model: Any) -> LowRank | None:
 
 
 def vote_attributes(votes: Numbers, n_planes: int) -> dict[str, Any]:
-    """Make the fitted attributes of votes (k,), cast on a number of planes."""
+    """Compute the fitted attributes of votes (k,) on a number of planes."""
     shares, bounds = votes / n_planes, wilson_bounds(votes, n_planes)
     return {"votes_": votes, "vote_share_": shares, "vote_confidence_": bounds, "n_subproblems_": n_planes}
 
@@ -86,7 +86,7 @@ _HISTORY: Final = {
     "n_iter_": integers(),
     "converged_": Attribute(kinds="b"),
 }
-_MISSING: Final = together("missing", {"n_missing_entries_": integers()})  # of models that take such
+_MISSING: Final = grouped("missing", {"n_missing_entries_": integers()})  # of models that accept missing entries
 _CANDIDATES: Final = {"candidates_": integers("candidate"), "candidate_votes_": integers("candidate")}
 
 _PRODUCTS: Final[dict[str | int, tuple[str, ...]]] = {**COVARIANCES, "tied-spherical": ("parts",)}
@@ -104,16 +104,16 @@ _CHAIN: Final = {
 _CHAIN_SUMS: Final = {"starts": floats("parts", least=0.0), "transitions": floats("parts", "next", least=0.0)}
 
 
-def _streamed(
+def _stream_state(
     sums: dict[str, Attribute], others: dict[str, Attribute], optional: dict[str, Attribute] | None = None
 ) -> dict[str, Attribute]:
-    """What a model goes on from: sums of its fit and of later batches, by name; and what else their M-step needs."""
+    """Declare the state of `partial_fit`: sums of the fit and of later batches, and what else the M-step needs."""
     first = {f"first_{name}_": attribute for name, attribute in sums.items()}
     later = {f"later_{name}_": attribute for name, attribute in sums.items()}
     first |= {"n_samples_seen_": integers(), "first_tallies_": integers("tally")} | others
-    found = together("stream", first) | together("later", later)
+    found = grouped("stream", first) | grouped("later", later)
     for which in ("first", "later"):
-        found |= together(f"{which}-more", {f"{which}_{name}_": some for name, some in (optional or {}).items()})
+        found |= grouped(f"{which}-more", {f"{which}_{name}_": some for name, some in (optional or {}).items()})
     return found
 
 
@@ -121,7 +121,7 @@ NMF: Final[dict[str, Attribute]] = {
     **COMMON,
     **_VOTES,
     **_CANDIDATES,
-    "components_": floats("parts", "features", least=0.0, rule=of_some_size),
+    "components_": floats("parts", "features", least=0.0, rule=not_too_small),
     "coverage_": floats(least=0.0, undefined=True),
     "coverage_curve_": floats("anchors_used", least=0.0),
     "explained_variance_ratio_": floats(),
@@ -133,13 +133,13 @@ NMF: Final[dict[str, Attribute]] = {
     "basis_": Attribute(kinds="U"),
     "n_iter_": integers(),
     "converged_": Attribute(kinds="b"),
-    **together("rays", {"simplex_growth_": floats(least=0.0), "simplex_outside_": floats(least=0.0)}),
+    **grouped("rays", {"simplex_growth_": floats(least=0.0), "simplex_outside_": floats(least=0.0)}),
     "reconstruction_err_": floats(least=0.0, most=math.inf, group="error"),
     "n_unobserved_rows_": integers(),
     **_MISSING,
     "n_samples_seen_": integers(),
     **_COMPLETION,
-    **together(
+    **grouped(
         "stream",
         {
             "stream_seed_": integers(),
@@ -161,12 +161,12 @@ MIXTURE: Final[dict[str, Attribute]] = {
     "covariance_type_": Attribute(kinds="U"),
     "pulls_": floats("kind_of_pull", least=0.0, most=math.inf),
     "shrinkage_target_": Attribute(kinds="U"),
-    **together("tails", {"degrees_of_freedom_": floats(least=0.0, most=math.inf)}),
+    **grouped("tails", {"degrees_of_freedom_": floats(least=0.0, most=math.inf)}),
     "outliers_": integers("outlier"),
     "n_outliers_": integers(),
-    **together("holes", {"n_unobserved_rows_": integers()}),
+    **grouped("holes", {"n_unobserved_rows_": integers()}),
     **_MISSING,
-    **together("subspace", {"subspace_": floats("direction", "features"), "noise_variance_": floats(least=0.0)}),
+    **grouped("subspace", {"subspace_": floats("direction", "features"), "noise_variance_": floats(least=0.0)}),
     "anchors_": floats("parts", "features"),
     "extreme_indices_": integers("parts", least=-1),
     "signature_axes_": floats("axis", "features"),
@@ -174,7 +174,7 @@ MIXTURE: Final[dict[str, Attribute]] = {
     **_HISTORY,
     "lower_bound_": floats(),
     "n_components_": integers(least=1),
-    **_streamed(
+    **_stream_state(
         {
             "counts": floats("parts", least=0.0),
             "sums": Attribute({"subspace": ("parts", "direction"), 2: ("parts", "features")}),
@@ -198,7 +198,7 @@ HMM: Final[dict[str, Attribute]] = {
     "state_counts_": floats("parts", least=0.0, rule=positive_sum),
     "n_components_range_": integers("range"),
     "burn_in_": integers(most=128),
-    **_streamed(
+    **_stream_state(
         _CHAIN_SUMS
         | {
             "counts": floats("parts", least=0.0),
@@ -207,7 +207,7 @@ HMM: Final[dict[str, Attribute]] = {
         },
         {"stream_origins_": floats("parts", "features"), "stream_floor_": floats("features", least=0.0)},
     ),
-    **together("holes", {"n_unobserved_rows_": integers()}),
+    **grouped("holes", {"n_unobserved_rows_": integers()}),
     **_MISSING,
 }
 
@@ -216,25 +216,25 @@ CATEGORICAL: Final[dict[str, Attribute]] = {
     "emissionprob_": floats("parts", "symbols", least=0.0, rule=distribution),
     "anchor_symbols_": integers("parts", least=-1),
     "n_symbols_": integers(least=1),
-    **_streamed(_CHAIN_SUMS | {"emissions": floats("parts", "symbols", least=0.0)}, {}),
+    **_stream_state(_CHAIN_SUMS | {"emissions": floats("parts", "symbols", least=0.0)}, {}),
 }
 
 KALMAN: Final[dict[str, Attribute]] = {
     **COMMON,
-    **together("anchors", _VOTES),
-    "transition_matrices_": floats("next", "parts", least=-_GROWTH, most=_GROWTH),
+    **grouped("anchors", _VOTES),
+    "transition_matrices_": floats("next", "parts", least=-_MAX_TRANSITION, most=_MAX_TRANSITION),
     "observation_matrices_": floats("features", "parts"),
-    "transition_covariance_": floats("parts", "parts", most=_SPREAD, rule=semidefinite),
+    "transition_covariance_": floats("parts", "parts", most=_MAX_COVARIANCE, rule=semidefinite),
     "observation_covariance_": Attribute(
-        {1: ("features",), 2: ("features", "features")}, most=_SPREAD, rule=semidefinite
+        {1: ("features",), 2: ("features", "features")}, most=_MAX_COVARIANCE, rule=semidefinite
     ),
     "observation_offsets_": floats("features"),
     "initial_state_mean_": floats("parts"),
-    "initial_state_covariance_": floats("parts", "parts", most=_SPREAD, rule=semidefinite),
+    "initial_state_covariance_": floats("parts", "parts", most=_MAX_COVARIANCE, rule=semidefinite),
     "n_dim_state_": integers(least=1),
     "n_sequences_": integers(least=1),
     **_MISSING,
-    **together(
+    **grouped(
         "refined",
         {
             **_HISTORY,
@@ -243,7 +243,7 @@ KALMAN: Final[dict[str, Attribute]] = {
             "correlated_noise_": floats(undefined=True),
         },
     ),
-    **_streamed(
+    **_stream_state(
         {
             "every": floats("lifted", "lifted"),
             **{name: floats("parts", "next") for name in ("pairs", "before", "after", "starts")},
@@ -281,7 +281,7 @@ TOPICS: Final[dict[str, Attribute]] = {
     "n_documents_": integers(),
     "n_empty_documents_": integers(),
     "n_short_documents_": integers(),
-    **_streamed(
+    **_stream_state(
         {
             "counts": floats("parts", "features", least=0.0),
             "words": floats("features", least=0.0),
@@ -314,7 +314,7 @@ CLUSTERS: Final[dict[str, Attribute]] = {
     "n_vectors_": integers(),
     "sketch_dim_": integers(),
     "subspace_dim_": integers(),
-    **together("holes", {"n_unobserved_rows_": integers()}),
+    **grouped("holes", {"n_unobserved_rows_": integers()}),
     **_MISSING,
     "sketch_energies_": floats("sketch_axis", least=0.0, group="energies"),
     **_COMPLETION,

@@ -1,4 +1,4 @@
-"""What all models share: parameters, checks of the input, a fit that changes a model only when it has ended."""
+"""Base class of the models: parameters, checks of the input, and fits that change a model only when they succeed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dask_dca.engine.passes import Reads, Run
 from dask_dca.engine.rows import Rows, as_rows, check_missing, mark_missing
 from dask_dca.errors import InvalidInputError, InvalidParameterError, without_secrets
 from dask_dca.models.attributes import COMMON
-from dask_dca.models.foreign import AnswersKeywords
+from dask_dca.models.foreign import KeywordAdvice
 from dask_dca.models.labelled import as_dataset, check_features, cube_of, keep_features
 
 if TYPE_CHECKING:
@@ -32,20 +32,19 @@ if TYPE_CHECKING:
     from dask_dca.anchoring.parameters import Settings
     from dask_dca.models.fitted import Attribute
 
-_NO_MATTER: Final = ("checkpoint", "retries", "verbose")  # parameters that don't change the result
-OF_FIT: Final = "_names_of_fit"  # attribute: names of what the last fit set
-_BEFORE: Final = "_before_fit"  # attribute, during a fit: the model as it was
+_NEUTRAL_PARAMETERS: Final = ("checkpoint", "retries", "verbose")  # parameters that don't change the result
+FITTED_NAMES: Final = "_names_of_fit"  # attribute that holds the names of the attributes that the last fit set
+_BEFORE: Final = "_before_fit"  # attribute that holds the earlier model during a fit
+_COMPUTING_METHODS: Final = ("_describe", "_facts", "_repr_mimebundle_")  # private methods that compute, too
 M = TypeVar("M")
 P = ParamSpec("P")
-_COMPUTE_TOO = ("_describe", "_facts", "_repr_mimebundle_")
 
 
 def fit_checkpoint(model: Any, rows: Rows) -> Checkpoint:
-    """Open the checkpoint of a fit.
+    """Open the checkpoint in which a fit keeps its passes over these rows.
 
-    model: the model that is fitted. Returns keeps the passes over these rows.
-    Raises InvalidParameterError: `checkpoint` is no path, or `random_state` is no integer, so that no two fits are the
-    same; CheckpointError: the checkpoint belongs to another fit, or can't be used.
+    Raises InvalidParameterError: `checkpoint` is not a path, or `random_state` is not an integer, so that no two fits
+    are the same; CheckpointError: the checkpoint belongs to another fit, or can't be used.
     """
     path, seed = model.checkpoint, model.random_state
     if not isinstance(path, str | os.PathLike):
@@ -54,16 +53,19 @@ def fit_checkpoint(model: Any, rows: Rows) -> Checkpoint:
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
         msg = f"a checkpoint needs an integer random_state, since a resumed fit must draw the same; received {seed!r}"
         raise InvalidParameterError(msg)
-    given = {name: _plain(value) for name, value in model.get_params(deep=False).items() if name not in _NO_MATTER}
+    given = {
+        name: _plain(value) for name, value in model.get_params(deep=False).items() if name not in _NEUTRAL_PARAMETERS
+    }
     if given.get("warm_start"):
         given["init"] = _plain(model._start())
     facts = {"model": type(model).__name__, "version": __version__, "parameters": given}
-    data = {"rows": rows.n_rows, "features": rows.n_features, "dtype": rows.dtype.str}  # and, once read, their content
+    # the content is compared when it is read
+    data = {"rows": rows.n_rows, "features": rows.n_features, "dtype": rows.dtype.str}
     return open_checkpoint(expand_home(path), facts | {"data": data}, rows.source)
 
 
 def _plain(value: Any) -> Any:
-    """A parameter as JSON holds it."""
+    """Convert a parameter to a value that JSON can represent."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, list | tuple):
@@ -75,17 +77,16 @@ def _plain(value: Any) -> Any:
 
 
 def whole_fit(fit: Callable[Concatenate[M, P], M]) -> Callable[Concatenate[M, P], M]:
-    """Make a fit all or nothing.
+    """Decorate a method that fits, so that it changes the model only if it succeeds, and returns the model.
 
-    The fit works on a copy of the model that lacks what an earlier fit found. When it has ended, the model becomes the
-    copy in one step; a fit that fails or is interrupted leaves the model as it was, and until then methods of the
-    model, called in other threads, answer by the earlier fit. A cluster drops what an interrupted fit asked for.
-    fit: a method `fit(self, ...)` that sets attributes of the model. Returns the method, which returns the model.
+    The method runs on a copy without the attributes of an earlier fit, whose state the model takes over in one step at
+    the end. If it fails or is interrupted, the model stays as it was; until it ends, other threads use the earlier fit.
+    The results that an interrupted fit requested are released on the cluster.
     """
 
     @functools.wraps(fit)
     def _fitted(self: M, /, *args: P.args, **kwargs: P.kwargs) -> M:
-        earlier = {OF_FIT, *vars(self).get(OF_FIT, ())} - {*getattr(self, "_starting_names", ())}
+        earlier = {FITTED_NAMES, *vars(self).get(FITTED_NAMES, ())} - {*getattr(self, "_starting_names", ())}
         start = {name: value for name, value in vars(self).items() if name not in earlier}
         trial: Any = object.__new__(type(self))
         vars(trial).update(start)
@@ -100,11 +101,11 @@ def whole_fit(fit: Callable[Concatenate[M, P], M]) -> Callable[Concatenate[M, P]
                 with in_terms_of(form, vars(trial).get("feature_names_in_")):
                     raise
             except KeyboardInterrupt as error:
-                # a shell keeps the last error, its frames hold futures, and a cluster computes what is held
+                # an interactive shell keeps the last error, whose frames would keep futures alive on the cluster
                 raise error.with_traceback(None) from None
         del vars(trial)[_BEFORE]
         found = [name for name, value in vars(trial).items() if name not in start or start[name] is not value]
-        vars(trial)[OF_FIT] = frozenset(found)
+        vars(trial)[FITTED_NAMES] = frozenset(found)
         self.__dict__ = vars(trial)
         return self
 
@@ -112,7 +113,7 @@ def whole_fit(fit: Callable[Concatenate[M, P], M]) -> Callable[Concatenate[M, P]
 
 
 def _refuse_arrays(model: Any) -> None:
-    """Refuse several values for a parameter that is one of a few words, or "auto". Raises InvalidParameterError."""
+    """Raise InvalidParameterError if a parameter that takes a text is an array."""
     usual = type(model)().get_params(deep=False)
     for name, value in model.get_params(deep=False).items():
         if isinstance(usual[name], str) and getattr(value, "ndim", 0) > 0:
@@ -121,33 +122,33 @@ def _refuse_arrays(model: Any) -> None:
 
 
 def _own_methods(cls: type) -> Iterator[tuple[str, FunctionType]]:
-    """Public methods of a class, and of its mix-ins, which are no models."""
+    """Yield the methods that compute, of a class and of its mix-ins that are not models: public ones and a few more."""
     for made in cls.__mro__:
         if made is cls or (made.__module__.startswith("dask_dca.") and not issubclass(made, AnchorModel)):
             for name, member in vars(made).items():
-                if isinstance(member, FunctionType) and (name[0] != "_" or name in _COMPUTE_TOO):
+                if isinstance(member, FunctionType) and (name[0] != "_" or name in _COMPUTING_METHODS):
                     yield name, member
 
 
 def _validate(model: Any, X: Any, *, reset: bool) -> None:
-    """Compare number and names of features as scikit-learn does; its errors are this library's, with a line that helps.
+    """Check number and names of features by scikit-learn's function, and add advice to its errors.
 
-    Raises InvalidInputError: they are others.
+    Raises InvalidInputError: they differ from those of the fit.
     """
     try:
         validate_data(model, X, reset=reset, skip_check_array=True)
     except (TypeError, ValueError) as error:
-        told = str(error).strip()
+        message = str(error).strip()
         if isinstance(error, TypeError):
             kinds = " and ".join(dict.fromkeys(type(name).__name__ for name in X.columns))
-            told = f"the columns of X are called by {kinds}, and names are texts; pass X.rename(columns=str)"
-        elif "names" in told and "now missing" not in told:
-            told += "\nSelect them in the same order: X[model.feature_names_in_]"
-        raise InvalidInputError(told) from error
+            message = f"the columns of X are called by {kinds}, and names are texts; pass X.rename(columns=str)"
+        elif "names" in message and "now missing" not in message:
+            message += "\nSelect them in the same order: X[model.feature_names_in_]"
+        raise InvalidInputError(message) from error
 
 
 def _check_distinct(names: Any, X: Any) -> None:
-    """Refuse columns of one name. Raises InvalidInputError."""
+    """Raise InvalidInputError if two columns have the same name."""
     found, counts = np.unique(np.asarray(names, dtype=str), return_counts=True)
     if (counts > 1).any():
         name = str(found[counts.argmax()])
@@ -157,10 +158,10 @@ def _check_distinct(names: Any, X: Any) -> None:
         raise InvalidInputError(msg)
 
 
-class AnchorModel(AnswersKeywords, BaseEstimator):
+class AnchorModel(KeywordAdvice, BaseEstimator):
     """Base of the models; not for direct use."""
 
-    method: str = "robust"  # of models that have no parameters for these
+    method: str = "robust"  # these are defaults for models without such parameters
     n_subproblems: int | str = "auto"
     ensemble: str = "auto"
     selection: str = "auto"
@@ -170,30 +171,30 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
     checkpoint: str | None
     verbose: bool
 
-    _fitted: ClassVar[dict[str, Attribute]] = COMMON  # what the model holds once it is fitted
-    # sizes of the dimensions of fitted arrays, as attributes
+    _fitted: ClassVar[dict[str, Attribute]] = COMMON  # declarations of the fitted attributes
+    # attributes with the sizes of the dimensions of fitted arrays
     _sizes: ClassVar[dict[str, str]] = {
         "features": "n_features_in_",
         "parts": "n_components_",
         "next": "n_components_",
     }
-    _count: ClassVar[str] = "n_components"  # the parameter that says how many parts the model has
-    _mark: ClassVar[str] = "components_"  # what a model has once it is fitted
-    _per_row: ClassVar[str] = "transform"  # the method whose result, one row a row, is written by `dask dca transform`
-    _part: ClassVar[str] = "component"  # what one of its parts is called, as a dimension
-    _feature: ClassVar[str] = "feature"
-    _own_directions: ClassVar[bool] = False  # whether only the paper's method draws from an ensemble
-    _of_holes: ClassVar[str] = "Rows count by what was observed of them."  # what such a fit is
-    _has_views: ClassVar[bool] = False  # whether the paper's method looks at three views of a row
+    _count: ClassVar[str] = "n_components"  # parameter with the number of parts
+    _mark: ClassVar[str] = "components_"  # attribute that a fitted model has
+    _per_row: ClassVar[str] = "transform"  # method with a result per row, which `dask dca transform` writes
+    _part: ClassVar[str] = "component"  # name of a part, as a dimension
+    _feature: ClassVar[str] = "feature"  # name of a feature, as a dimension
+    _own_directions: ClassVar[bool] = False  # whether `ensemble` is a parameter of the paper's method only
+    _missing_note: ClassVar[str] = "Rows count by their observed entries."  # sentence on fits with missing entries
+    _has_views: ClassVar[bool] = False  # whether the paper's method uses three views of a row
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Let all that a model computes run under NumPy's own rules for floating-point errors."""
+        """Run all methods that compute with NumPy's default handling of floating-point errors."""
         super().__init_subclass__(**kwargs)
         for name, method in _own_methods(cls):
             setattr(cls, name, numpy_defaults(method))
 
     def _take(self, given: dict[str, Any]) -> None:
-        """Take the parameters of a constructor as they are, which scikit-learn asks for: its `locals()`."""
+        """Set the parameters of a constructor, its `locals()`, unchanged, as scikit-learn requires."""
         self.__dict__.update({name: value for name, value in given.items() if name not in ("self", "__class__")})
 
     def save(self, path: str, *, overwrite: bool = False) -> None:
@@ -205,7 +206,7 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
         path : str
             Path or URL.
         overwrite : bool, default False
-            Replace a model that is there.
+            Replace an existing model.
 
         Raises
         ------
@@ -219,19 +220,19 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
 
     def to_xarray(self, X: Any = None) -> Any:
         """
-        Return all fitted arrays with named dimensions.
+        Return all fitted arrays as an xarray.Dataset with named dimensions.
 
         Parameters
         ----------
         X : xarray.DataArray, optional
-            The data of the fit: the coordinates of the anchors' rows are taken from it.
+            The data of the fit, from which the coordinates of the anchors' rows are taken.
 
         Returns
         -------
         xarray.Dataset
-            `components_` as the variable `components`, and so on; dimensions are called as those of the input, and
-            "component", "state" or "topic". Names or coordinates of the features are a coordinate; single
-            numbers are attributes. What only `partial_fit` and `merge` go on from is left out.
+            `components_` as the variable `components`, and so on. Dimensions have the names of those of the input, and
+            "component", "state" or "topic". Names or coordinates of the features are a coordinate; single numbers are
+            attributes. The state of `partial_fit` and `merge` is left out.
 
         Raises
         ------
@@ -242,7 +243,7 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
         return as_dataset(self, X)
 
     def _facts(self) -> dict[str, Any]:
-        """What the model found, as plain values; subclasses add theirs."""
+        """Results of the fit as plain values; subclasses add theirs."""
         return {
             "n_components": getattr(self, "n_components_", None),
             "n_features": self.n_features_in_,
@@ -250,16 +251,16 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
         } | {name[:-1]: value for name, value in vars(self).items() if name == "n_missing_entries_"}
 
     def _describe(self) -> list[str]:
-        """What the model found, in lines of text; subclasses say more."""
+        """Results of the fit in lines of text; subclasses add theirs."""
         return [f"{type(self).__name__} of {self.n_features_in_} features"]
 
     def _repr_html_(self) -> str | None:
-        """What notebooks show of the model: scikit-learn's diagram before the fit, what was found after it."""
+        """HTML for notebooks: scikit-learn's diagram before the fit, results after it."""
         found: str | None = self._repr_mimebundle_().get("text/html")
         return found
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        """The same beside the text, as IPython asks for it."""
+        """HTML and text for IPython."""
         from dask_dca.reporting.page import notebook_html
 
         bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
@@ -281,7 +282,7 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
 
     @property
     def _form(self) -> str:
-        """Form of the covariances, where a model has any."""
+        """Form of the covariances; empty for models without."""
         return str(getattr(self, "covariance_type", ""))
 
     def _known_sizes(self) -> dict[str, int]:
@@ -289,7 +290,7 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
         return {dim: getattr(self, name) for dim, name in self._sizes.items()}
 
     def _run(self, rows: Rows | None = None) -> Run:
-        """How passes are run; with the rows of a fit, finished ones are kept in the checkpoint, if there is one."""
+        """Options for passes; with the rows of a fit, finished passes are kept in the checkpoint, if there is one."""
         run = Run(check_integer("retries", self.retries, 0), bool(self.verbose))
         if rows is None:
             return run
@@ -299,13 +300,13 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
         return replace(run, checkpoint=fit_checkpoint(self, rows))
 
     def _check_parameters(self, rows: Any) -> None:
-        """Refuse parameters that no fit could use, given the numbers of rows and features, and the features' names."""
+        """Check the parameters, given the numbers of rows and features, and the features' names."""
         self._anchoring()
         check_missing(self.missing)
         check_count(getattr(self, self._count), rows, self._count)
 
     def _anchoring(self) -> Settings:
-        """Checked parameters of anchoring."""
+        """Check the parameters of anchoring, and return them."""
         return check_settings(
             self.method,
             self.n_subproblems,
@@ -317,7 +318,7 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
         )
 
     def _rows(self, X: Any, *, reset: bool) -> Rows:
-        """Take the input as rows, and check its features against those of fit (or keep them)."""
+        """Convert the input to rows; store its features (`reset`), or check them against those of the fit."""
         given = X if reset else cube_of(self, X)
         rows = as_rows(given)
         rows = replace(rows, form=self._form_of(X, rows.form))
@@ -341,12 +342,12 @@ class AnchorModel(AnswersKeywords, BaseEstimator):
         return mark_missing(rows, self.missing)
 
     def _form_of(self, X: Any, form: Form | None = None) -> Form:
-        """What kind of data X is, for lines that mend it; form: what its rows say of that."""
+        """Kind of the data X, for advice in error messages; form: that of its rows, if known."""
         given = cube_of(self, X)
         if isinstance(X, Cube) or not isinstance(given, Cube):
             return form or form_of(X)
         return replace(form_of(given), first=f"dask_dca.Cube(X, {given.labels.features}).matrix")
 
     def _part_labels(self) -> dict[str, Any]:
-        """What is said of each part in results with named dimensions: the row that is its anchor."""
+        """Coordinates of the parts in results with named dimensions: the row numbers of the anchors."""
         return {"anchor": self.anchor_indices_} if hasattr(self, "anchor_indices_") else {}

@@ -1,6 +1,6 @@
-"""What models say of themselves: facts for programs, tables and plain sentences for people.
+"""Descriptions of fitted models: facts for programs, tables and sentences for people.
 
-It is also kept beside a saved model, and read without any library of numbers.
+They are also stored with a saved model, and can be read without importing NumPy.
 """
 
 from __future__ import annotations
@@ -20,15 +20,12 @@ if TYPE_CHECKING:
 
 
 def anchor_facts(model: Any) -> list[dict[str, Any]]:
-    """Collect the anchors' row numbers and votes.
-
-    model: a fitted model with votes. Returns one an anchor, of plain values.
-    """
+    """Collect row number and votes of each anchor of a fitted model, as plain values."""
     return vote_facts(model.anchor_indices_, model.votes_, model.vote_share_, model.vote_confidence_)
 
 
 def vote_facts(rows: Any, votes: Any, shares: Any, bounds: Any) -> list[dict[str, Any]]:
-    """Put row numbers (k,), votes (k,), their shares (k,) and bounds of these (k, 2) in plain values."""
+    """Convert row numbers (k,), votes (k,), their shares (k,) and bounds of these (k, 2) to plain values."""
     return [
         {"row": int(row), "votes": int(number), "vote_share": float(share), "bounds": [float(low), float(high)]}
         for row, number, share, (low, high) in zip(rows, votes, shares, bounds, strict=True)
@@ -36,15 +33,12 @@ def vote_facts(rows: Any, votes: Any, shares: Any, bounds: Any) -> list[dict[str
 
 
 def anchor_table(model: Any) -> list[str]:
-    """Set the anchors and their votes in a table.
-
-    model: a fitted model with votes.
-    """
+    """Format the anchors of a fitted model and their votes as a table."""
     return vote_table(anchor_facts(model))
 
 
 def vote_table(anchors: list[dict[str, Any]]) -> list[str]:
-    """Set rows and their votes, as `vote_facts` returns them, in a table."""
+    """Format rows and their votes, from `vote_facts`, as a table."""
     lines = [f"{'anchor':>6} {'row':>10} {'votes':>7} {'share':>7}   95 % bounds"]
     for i, one in enumerate(anchors):
         bounds = "{:.3f} to {:.3f}".format(*one["bounds"])
@@ -53,10 +47,7 @@ def vote_table(anchors: list[dict[str, Any]]) -> list[str]:
 
 
 def certificate(model: Any) -> list[str]:
-    """Say in plain sentences how far anchors that cover the data can be trusted.
-
-    model: a fitted model with a coverage and a share of variance.
-    """
+    """Describe coverage and explained variance of a fitted model in sentences."""
     least, most = model.n_components_range_
     lines = [
         f"The model explains {100 * model.explained_variance_ratio_:.1f} % of the variance of a sample of the rows."
@@ -72,55 +63,53 @@ def certificate(model: Any) -> list[str]:
 
 
 def passes_of(model: Any) -> str:
-    """Say how many passes refined a model.
-
-    model: a fitted model with `n_iter_`.
-    """
+    """Return the number of refining passes of a fitted model in words."""
     return f"{model.n_iter_} pass{'es' * (model.n_iter_ != 1)}"
 
 
 def indices_of(model: Any) -> NDArray[np.int64]:
-    """Return the numbers of the anchors: rows, or of a topic model the columns of its anchor words; (k,)."""
+    """Return the row numbers (k,) of the anchors, or for a topic model the columns of its anchor words."""
     names = ("anchor_indices_", "anchor_words_", "indices")  # the last of `find_anchors`
     found: NDArray[np.int64] = getattr(model, next(name for name in names if hasattr(model, name)))
     return found
 
 
-TOLD: Final = "dask_dca_told"  # attribute of a saved model's zarr group
-RECORD: Final = "dask_dca"  # and of the model itself
-_MOST: Final = 2**26  # bytes
+DESCRIPTION: Final = "dask_dca_told"  # attribute of a saved model's zarr group that holds its description
+RECORD: Final = "dask_dca"  # attribute of a saved model's zarr group that holds the model itself
+_MAX_BYTES: Final = 2**26  # maximum size of the metadata that are read for a description
 
 
 def model_facts(model: Any) -> dict[str, Any]:
-    """Collect what a fitted model says of itself: names and plain values, as `info --json` prints them."""
+    """Collect the facts of a fitted model as names and plain values, as `info --json` prints them."""
     given = model.get_params(deep=False)
     shown = {name: without_secrets(value) if isinstance(value, str) else value for name, value in given.items()}
     return {"model": type(model).__name__, "version": __version__, "parameters": shown} | model._facts()
 
 
 def describe(model: Any) -> str:
-    """Describe a fitted model in words and a table: a few lines of text."""
+    """Describe a fitted model in a few lines of text and a table."""
     n = model.n_passes_
     read = "once" if n == 1 else f"{n} times"
     several = getattr(model, "n_sequences_", 1)
     missing = getattr(model, "n_missing_entries_", 0)
     lacking = "1 entry of the rows of the fit is" if missing == 1 else f"{missing} entries of the rows of the fit are"
     holes = [f"{lacking} missing. {model._of_holes}"] * (missing > 0)
-    lines = [f"Fitted to {several} sequences: give those of other data too, by --lengths or lengths=."] * (several > 1)
+    lines = [f"Fitted to {several} sequences: pass the lengths of other data, too (--lengths or lengths=)."] * (
+        several > 1
+    )
     passes = f"The fit read all rows {read}; samples of them are not counted."
     return "\n".join([*model._describe(), *holes, *lines, passes])
 
 
 def plain(value: Any) -> Any:
-    """Give JSON what it has no word for: NumPy's numbers and arrays, slices."""
+    """Convert what JSON can't represent, NumPy's numbers and arrays and slices, to plain values."""
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
-def kept_words(model: Any, record: dict[str, Any]) -> dict[str, str] | None:
-    """Write down what a model says of itself, to be kept beside it.
+def stored_description(model: Any, record: dict[str, Any]) -> dict[str, str] | None:
+    """Return the description of a model, to be stored with it: text, and facts in JSON.
 
-    record: the model as it is saved, of which these are the words. Returns text, and facts in JSON; None for a model
-    that has nothing to say, since its parameters were given.
+    record: the model as it is saved. Returns None for a model that was made from parameters, without a fit.
     """
     if not hasattr(model, "n_passes_"):
         return None
@@ -128,18 +117,18 @@ def kept_words(model: Any, record: dict[str, Any]) -> dict[str, str] | None:
     return {"text": describe(model), "facts": facts, "of": _digest(record), "version": __version__}
 
 
-def read_words(path: str) -> tuple[str, dict[str, Any]] | None:
-    """Read what was kept beside a saved model, without loading the model.
+def read_description(path: str) -> tuple[str, dict[str, Any]] | None:
+    """Read the description that was stored with a saved model, without loading the model.
 
-    path: of this machine, or a URL. Returns text, and facts; None where nothing was kept, or something of it was
-    changed, or another version wrote it: then the model has to be loaded.
+    path: a local path, or a URL. Returns text and facts; None, so that the model must be loaded, if there is no
+    description, the model was changed, or another version wrote it.
     """
     head = Path(path).expanduser() / "zarr.json"
     try:
-        if not head.is_file() or head.stat().st_size > _MOST:
+        if not head.is_file() or head.stat().st_size > _MAX_BYTES:
             return None
         attributes = json.loads(head.read_bytes())["attributes"]
-        words = attributes[TOLD]
+        words = attributes[DESCRIPTION]
         if words["of"] != _digest(attributes[RECORD]) or words["version"] != __version__:
             return None
         text = "".join(char for char in words["text"] if char.isprintable() or char == "\n")

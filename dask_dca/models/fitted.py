@@ -1,4 +1,4 @@
-"""What a fitted model holds: one declaration per attribute, with its dimensions, range and rule."""
+"""Declarations of fitted attributes, with dimensions, range and rule, and checks of loaded models against them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     Dims = tuple[str, ...]
 
-_ROUNDING: Final = 1e-6
-_LEAST: Final = 1e-150
-_LARGEST: Final = 1e100  # its square is a number too, and sums of such
-_LARGEST_INTEGER: Final = 2**62
-_FIXED: Final = {"bound": 2, "axis": 2, "count_and_bic": 2, "range": 2}
+_SUM_TOL: Final = 1e-6  # tolerance of sums of probabilities
+_MIN_SIZE: Final = 1e-150  # minimum of the greatest entry of rows, whose squares must not underflow
+_MAX_FLOAT: Final = 1e100  # maximum of floats, so that sums of their squares don't overflow
+_MAX_INTEGER: Final = 2**62  # maximum of integers
+_FIXED_SIZES: Final = {"bound": 2, "axis": 2, "count_and_bic": 2, "range": 2}  # dimensions that always have one size
 _KINDS: Final = {
     "f": "a number of type float",
     "iu": "a number of type int",
@@ -32,21 +32,14 @@ _KINDS: Final = {
 
 
 def distribution(values: NDArray[Any], dims: Dims) -> str:
-    """Require probabilities.
-
-    Returns what is wrong; nothing if the last axis sums to one.
-    """
+    """Check that the last axis sums to one; like all rules, return what is wrong, or an empty text."""
     del dims
-    good = np.abs(values.sum(axis=-1) - 1.0).max(initial=0.0) <= _ROUNDING
+    good = np.abs(values.sum(axis=-1) - 1.0).max(initial=0.0) <= _SUM_TOL
     return "" if good else "does not sum to one"
 
 
 def definite(values: NDArray[Any], dims: Dims) -> str:
-    """Require covariances that have an inverse.
-
-    values: variances, or matrices along the last two dimensions where these are the same. Returns what is wrong;
-    nothing for symmetric positive definite matrices, or positive variances.
-    """
+    """Check that variances are positive; matrices, whose last two dimensions are the same, positive definite."""
     if not _square(dims):
         return "" if (values > 0.0).all() else "is not positive"
     if not np.allclose(values, values.swapaxes(-1, -2)):
@@ -58,31 +51,21 @@ def definite(values: NDArray[Any], dims: Dims) -> str:
     return ""
 
 
-def of_some_size(values: NDArray[Any], dims: Dims) -> str:
-    """Require rows whose squares are numbers too.
-
-    Returns what is wrong; nothing if all are zero, or the greatest is above 1e-150.
-    """
+def not_too_small(values: NDArray[Any], dims: Dims) -> str:
+    """Check that the greatest entry is zero, or large enough to be squared."""
     del dims
     greatest = float(np.abs(values).max(initial=0.0))
-    return "is too small to be squared" if 0.0 < greatest < _LEAST else ""
+    return "is too small to be squared" if 0.0 < greatest < _MIN_SIZE else ""
 
 
 def positive_sum(values: NDArray[Any], dims: Dims) -> str:
-    """Require amounts that have shares.
-
-    Returns what is wrong; nothing if they are not all zero.
-    """
+    """Check that amounts are not all zero."""
     del dims
     return "" if float(values.sum()) > 1e-100 else "is zero throughout"
 
 
 def semidefinite(values: NDArray[Any], dims: Dims) -> str:
-    """Require covariances, which may be singular.
-
-    values: variances, or a matrix where both dimensions are the same. Returns what is wrong; nothing for a symmetric
-    matrix, or variances, without negative eigenvalues.
-    """
+    """Check that variances are not negative; a matrix, whose dimensions are the same, positive semidefinite."""
     slack = 1e-8 * float(np.abs(values).max(initial=0.0))
     if not _square(dims):
         return "" if values.min(initial=0.0) >= -slack else "is negative"
@@ -92,11 +75,7 @@ def semidefinite(values: NDArray[Any], dims: Dims) -> str:
 
 
 def factor(values: NDArray[Any], dims: Dims) -> str:
-    """Require factors of inverse covariances.
-
-    values: square roots of inverse variances, or triangular matrices. Returns what is wrong; nothing if what
-    determinants are made of is positive.
-    """
+    """Check that inverse standard deviations, or the diagonals of triangular factors, are positive."""
     found = np.diagonal(values, axis1=-2, axis2=-1) if _square(dims) else values
     return "" if (found > 0.0).all() else "has a diagonal that is not positive" if _square(dims) else "is not positive"
 
@@ -109,53 +88,45 @@ def _square(dims: Dims) -> bool:
 class Attribute:
     """Declaration of a fitted attribute."""
 
-    # dimensions; where they depend on the form of the covariances, or their own number, one entry for each
+    # dimensions; an entry for each form of covariances, or number of dimensions, if they depend on it
     dims: Dims | Mapping[str | int, Dims] = ()
-    kinds: str = "f"  # of its dtype
-    least: float = -_LARGEST
-    most: float | str = _LARGEST  # a name: below the size of this dimension
-    undefined: bool = False  # NaN is a value, "not known"
-    rule: Callable[[NDArray[Any], Dims], str] | None = None  # says what is wrong, or nothing
-    filled: bool = False  # holds at least one entry
-    group: str = ""  # attributes of a group are all there or none; those of no group must be there
+    kinds: str = "f"  # possible kinds of its dtype
+    least: float = -_MAX_FLOAT  # minimum of its values
+    most: float | str = _MAX_FLOAT  # maximum of its values; a name: less than the size of this dimension
+    undefined: bool = False  # whether NaN is allowed, for "not known"
+    rule: Callable[[NDArray[Any], Dims], str] | None = None  # returns what is wrong, or an empty text
+    filled: bool = False  # whether it must have at least one entry
+    group: str = ""  # a model has all attributes of a group or none; those without a group it must have
 
 
 def floats(*dims: str, **more: Any) -> Attribute:
-    """Declare real numbers."""
+    """Declare an attribute of real numbers."""
     return Attribute(dims, "f", **more)
 
 
 def integers(*dims: str, least: int = 0, **more: Any) -> Attribute:
-    """Declare integers."""
-    return Attribute(dims, "iu", least, **({"most": float(_LARGEST_INTEGER)} | more))
+    """Declare an attribute of integers."""
+    return Attribute(dims, "iu", least, **({"most": float(_MAX_INTEGER)} | more))
 
 
-def together(group: str, declared: dict[str, Attribute]) -> dict[str, Attribute]:
-    """Declare attributes of which a model has all or none.
-
-    Returns the same, of this group.
-    """
+def grouped(group: str, declared: dict[str, Attribute]) -> dict[str, Attribute]:
+    """Put attributes into a group, of which a model has all or none."""
     return {name: replace(attribute, group=group) for name, attribute in declared.items()}
 
 
-def array_of(value: Any) -> NDArray[Any]:
-    """Take any value as an array, whatever it is.
-
-    value: an array, a number, or what else a file may hold. Returns of its shape; of objects where it is no plain
-    numbers.
-    """
+def as_any_array(value: Any) -> NDArray[Any]:
+    """Convert any value of a file to an array, of objects if it is not made of plain numbers."""
     if isinstance(value, list | tuple) and not all(type(part) is int for part in value):
         return np.empty(len(value), dtype=object)
     if type(value) is int:
-        return np.asarray(float(value) if abs(value) > _LARGEST_INTEGER else value)
+        return np.asarray(float(value) if abs(value) > _MAX_INTEGER else value)
     return np.asarray(value)
 
 
 def dims_of(attribute: Attribute, form: str, ndim: int) -> Dims | None:
-    """Tell the dimensions of an attribute.
+    """Return the dimensions of an attribute with `ndim` of them; None if it can't have that many.
 
-    form: form of the model's covariances; ndim: number of the attribute's dimensions. Returns the dimensions; None if
-    it can't have that many.
+    form: form of the model's covariances.
     """
     if isinstance(attribute.dims, tuple):
         return attribute.dims
@@ -168,7 +139,7 @@ def check_names(declared: Mapping[str, Attribute], names: set[str]) -> None:
     Raises ModelFileError: one is missing or unknown.
     """
     for name in sorted(names - declared.keys()):
-        msg = f"{name[:40]!r} is no fitted attribute of the model"
+        msg = f"{name[:40]!r} is not a fitted attribute of the model"
         raise ModelFileError(msg)
     groups = {declared[name].group for name in names} | {""}
     for name, attribute in declared.items():
@@ -185,10 +156,10 @@ def check_shapes(
 ) -> None:
     """Check that the shapes of arrays are those declared, and that each dimension has one size.
 
-    form: form of the model's covariances; sizes: sizes of dimensions that the model says.
-    Raises ModelFileError: a shape is another one.
+    form: form of the model's covariances; sizes: sizes of dimensions that other attributes give.
+    Raises ModelFileError: a shape is wrong.
     """
-    known = dict(_FIXED) | dict(sizes)
+    known = dict(_FIXED_SIZES) | dict(sizes)
     for name, shape in shapes.items():
         dims = dims_of(declared[name], form, len(shape))
         wanted = None if dims is None else tuple(known.get(dim, size) for dim, size in zip(dims, shape, strict=False))
@@ -202,14 +173,13 @@ def check_shapes(
 def check_values(
     declared: Mapping[str, Attribute], form: str, sizes: Mapping[str, int], values: Mapping[str, Any]
 ) -> None:
-    """Check that attributes hold what is declared.
+    """Check kind, range and rule of attributes, whose shapes are checked already.
 
-    form: form of the model's covariances; sizes: sizes of dimensions that the model says; values: attributes by name,
-    their shapes checked.
+    form: form of the model's covariances; sizes: sizes of dimensions; values: attributes by name.
     Raises ModelFileError: a value is of another kind, out of range, or breaks a rule.
     """
     for name, value in values.items():
-        attribute, array = declared[name], array_of(value)
+        attribute, array = declared[name], as_any_array(value)
         wrong = _wrong_kind(attribute, value, array)
         if not wrong and array.dtype.kind in "fiu":
             dims = dims_of(attribute, form, array.ndim) or ()
@@ -236,8 +206,8 @@ def _wrong_kind(attribute: Attribute, value: Any, array: NDArray[Any]) -> str:
 def _out_of_range(attribute: Attribute, array: NDArray[Any], sizes: Mapping[str, int]) -> str:
     if array.dtype.kind == "f":
         unknown = np.isnan(array) & attribute.undefined
-        endless = np.isposinf(array) & (attribute.most == np.inf) | np.isneginf(array) & (attribute.least == -np.inf)
-        if not (np.isfinite(array) | unknown | endless).all():
+        infinite = np.isposinf(array) & (attribute.most == np.inf) | np.isneginf(array) & (attribute.least == -np.inf)
+        if not (np.isfinite(array) | unknown | infinite).all():
             return "holds NaN or infinity"
         array = array[np.isfinite(array)]
     most = attribute.most

@@ -1,4 +1,4 @@
-"""Keywords of neighbouring libraries that have no counterpart here, and what to do instead: a line for each."""
+"""Advice on keywords and attributes of other libraries that have no counterpart here."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, Final, Self
 if TYPE_CHECKING:
     from collections.abc import Container
 
-_CLUSTER: Final = "leave it out: the active Dask client, or Dask's scheduler, decides on workers and threads"
-_START: Final = "leave it out: anchors are the start, so no restarts are needed"
+_CLUSTER_DECIDES: Final = "leave it out: the active Dask client, or Dask's scheduler, decides on workers and threads"
+_ANCHORED_START: Final = "leave it out: anchors are the start, so no restarts are needed"
 _KNOWN_FILTER: Final = "use KalmanFilter.from_parameters(...) for known parameters, or init=dict(...) to start there"
 _NO_ERROR: Final = "use reconstruction_err(X), one pass: a fit with basis='rows' needs no coefficients"
-_ANY: Final = {
-    "n_jobs": _CLUSTER,
-    "n_threads": _CLUSTER,
-    "workers": _CLUSTER,
-    "n_init": _START,
-    "init": _START,
-    "init_params": _START,
+_KEYWORDS: Final = {
+    "n_jobs": _CLUSTER_DECIDES,
+    "n_threads": _CLUSTER_DECIDES,
+    "workers": _CLUSTER_DECIDES,
+    "n_init": _ANCHORED_START,
+    "init": _ANCHORED_START,
+    "init_params": _ANCHORED_START,
     "n_iter": "use max_iter=, full passes over the data",
     "max_epochs": "use max_iter=, full passes over the data",
-    "tol": "leave it out: max_iter= says how many passes are made",
+    "tol": "leave it out: max_iter= is the number of passes",
     "seed": "use random_state=",
     "k": "use n_components=",
     "n_topics": "use n_components=",
@@ -36,7 +36,7 @@ _ANY: Final = {
     "copy_x": "leave it out: the data are never changed",
     "batch_size": "leave it out: the chunks of the data are the batches",
 }
-_OF_MODEL: Final = {
+_MODEL_KEYWORDS: Final = {
     "NMF": {
         "init": "leave it out: anchors are the start (basis='free' is the factorization that scikit-learn finds)",
         "solver": "leave it out: coefficients are non-negative least squares",
@@ -48,8 +48,8 @@ _OF_MODEL: Final = {
     },
     "LatentDirichletAllocation": {
         "learning_method": "leave it out: fits read the data a few times, whatever their size",
-        "learning_decay": "leave it out: it is of online learning, which anchors replace",
-        "learning_offset": "leave it out: it is of online learning, which anchors replace",
+        "learning_decay": "leave it out: it belongs to online learning, which anchors replace",
+        "learning_offset": "leave it out: it belongs to online learning, which anchors replace",
         "evaluate_every": "call perplexity(X) on documents held out",
         "total_samples": "leave it out: the number of documents is that of the rows",
         "perp_tol": "use max_iter=, passes over the documents",
@@ -64,9 +64,9 @@ _OF_MODEL: Final = {
         "eval_every": "call perplexity(X) on documents held out",
         "minimum_probability": "leave it out: transform gives the probabilities of all topics",
         "per_word_topics": "leave it out: transform gives the probabilities of all topics",
-        "update_every": "leave it out: it is of online learning, which anchors replace",
-        "decay": "leave it out: it is of online learning, which anchors replace",
-        "offset": "leave it out: it is of online learning, which anchors replace",
+        "update_every": "leave it out: it belongs to online learning, which anchors replace",
+        "decay": "leave it out: it belongs to online learning, which anchors replace",
+        "offset": "leave it out: it belongs to online learning, which anchors replace",
         "distributed": "leave it out: an active Dask client is used",
     },
     "GaussianHMM": {
@@ -91,7 +91,7 @@ _OF_MODEL: Final = {
         "initial_state_mean": _KNOWN_FILTER,
         "initial_state_covariance": _KNOWN_FILTER,
         "transition_offsets": "leave it out: take the offset off the data",
-        "observation_offsets": "leave it out: the mean of each channel is learnt",
+        "observation_offsets": "leave it out: the mean of each channel is estimated",
     },
     "SubspaceClustering": {
         "n_init": "leave it out: the cut of the graph is searched from several starts",
@@ -103,12 +103,12 @@ _OF_MODEL: Final = {
 
 
 def advice_on(model: str, keyword: str, known: list[str]) -> str:
-    """Say what to do instead of a keyword that a model does not have.
+    """Return a message with advice on a keyword that a model does not have.
 
-    model: name of its class; keyword: what was given; known: the keywords that it has.
+    model: name of its class; known: the keywords that it has.
     """
-    own = _OF_MODEL.get("GaussianHMM" if model == "CategoricalHMM" else model, {})
-    advice = own.get(keyword, _ANY.get(keyword))
+    own = _MODEL_KEYWORDS.get("GaussianHMM" if model == "CategoricalHMM" else model, {})
+    advice = own.get(keyword, _KEYWORDS.get(keyword))
     if advice is None:
         near = difflib.get_close_matches(keyword, known, 1)
         advice = f"did you mean {near[0]}=?" if near else f"it takes {', '.join(known)}"
@@ -143,28 +143,28 @@ _ATTRIBUTES: Final = {
 
 
 def _advice_on_attribute(model: str, name: str, fitted: Container[str]) -> str:
-    """Say what to do instead of an attribute that a model does not have; nothing if there is nothing to say."""
+    """Return advice on an attribute that a model does not have; an empty text if there is none."""
     own = _ATTRIBUTES.get(model, {}).get(name)
     if own is None and f"{name}_" in fitted:
         own = f"fitted attributes end in an underscore: {name}_"
     return f"; {own}" if own else ""
 
 
-class AnswersKeywords:
-    """A model that answers the words of another library, before Python only says that they are not expected."""
+class KeywordAdvice:
+    """Mix-in that adds advice to the errors for keywords and attributes of other libraries."""
 
     def __getattr__(self, name: str) -> Any:
-        """Raise an AttributeError that says what to do instead."""
+        """Raise an AttributeError with advice."""
         cls = type(self)
         own: Any = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
-        if hasattr(own, "__get__"):  # a property or a method, which says itself why it is not there
+        if hasattr(own, "__get__"):  # a property or method, which raises its own error
             return own.__get__(self, cls)
         advice = _advice_on_attribute(cls.__name__, name, getattr(cls, "_fitted", ()))
         msg = f"{cls.__name__!r} object has no attribute {name!r}{advice}"
         raise AttributeError(msg, name=name, obj=self)
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Raise a TypeError that says what to do instead of a keyword that the model does not have."""
+        """Raise a TypeError with advice if there is a keyword that the model does not have."""
         del args
         known = cls._get_param_names()  # type: ignore[attr-defined]  # of scikit-learn's BaseEstimator
         for name in kwargs:

@@ -1,4 +1,4 @@
-"""Names in and out of a model: features of its input, dimensions of what it found."""
+"""Names of features in a model's input, and named dimensions and columns of its results."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     Dims = tuple[str, ...]
 
-_OF_STREAMS: Final = ("first_", "later_", "stream_")  # attributes that only `partial_fit` and `merge` go on from
+_STREAM_PREFIXES: Final = ("first_", "later_", "stream_")  # of attributes with the state of `partial_fit` and `merge`
 
 
 def keep_features(model: Any, rows: Rows) -> None:
-    """Keep what the data of a fit call their features, as fitted attributes.
+    """Store the dimension of the features and, if they are numbers, their coordinates in fitted attributes.
 
-    model: `feature_dim_in_` and, for a coordinate of numbers, `feature_values_in_` are set, or deleted.
+    `feature_dim_in_` and `feature_values_in_` are set, or deleted if the data don't have them.
     """
     for name in ("feature_dim_in_", "feature_values_in_"):
         vars(model).pop(name, None)
@@ -43,15 +43,14 @@ def keep_features(model: Any, rows: Rows) -> None:
 
 
 def cube_of(model: Any, X: Any) -> Any:
-    """Take labelled data for a cube if a model knows what its features are along; else they are as they were."""
+    """Convert labelled data to a cube if the model knows the dimension of its features; return other data unchanged."""
     return as_cube(X, getattr(model, "feature_dim_in_", None), getattr(model, "time_dim_in_", None))
 
 
 def check_features(model: Any, rows: Rows) -> None:
-    """Compare the features of data with those of the fit.
+    """Check that the features of data are those of the fit.
 
-    Raises InvalidInputError: dimensions are transposed, or features are not as many, named otherwise or at other
-    coordinates.
+    Raises InvalidInputError: dimensions are transposed, or features differ in number, names or coordinates.
     """
     dim, labels = getattr(model, "feature_dim_in_", None), rows.labels if isinstance(rows.labels, Labels) else None
     if labels is not None and labels.rows == (dim,) and labels.feature_name != dim:
@@ -89,7 +88,7 @@ def check_features(model: Any, rows: Rows) -> None:
 
 
 class NamedParts(TransformerMixin):
-    """A model of counts or amounts, whose `transform` gives a named column for each of its parts; a mix-in."""
+    """Mix-in of models of non-negative data whose `transform` has a named column for each part."""
 
     _part: ClassVar[str]
     n_components_: int
@@ -101,12 +100,12 @@ class NamedParts(TransformerMixin):
         Parameters
         ----------
         input_features : array-like of str, optional
-            Ignored: the columns are not those of the data.
+            Ignored, as the columns are not those of the data.
 
         Returns
         -------
         ndarray of str, shape (k,)
-            "component_0" (of topics "topic_0"), and so on: as columns of tables, of Dask's and of `dask dca transform`.
+            "component_0" (for topics "topic_0"), and so on, as in tables of results and of `dask dca transform`.
         """
         del input_features
         check_is_fitted(self)
@@ -119,7 +118,7 @@ class NamedParts(TransformerMixin):
         return tags
 
     def _for_output(self, rows: Rows) -> Rows:
-        """Rows whose result is the table that `set_output` asks for, where they have labels that tell its index."""
+        """Prepare rows for the output that `set_output` asks for, if they have labels to make an index from."""
         chosen = vars(self).get("_sklearn_output_config", {}).get("transform", get_config()["transform_output"])
         if rows.labels is None or chosen == "default":
             return rows
@@ -127,39 +126,34 @@ class NamedParts(TransformerMixin):
 
 
 def part_dim(model: Any, X: Any) -> str:
-    """What coefficients are along: "other_component", say, where rows have the parts' own name."""
+    """Name of the dimension of coefficients: "other_component", for example, if rows have the parts' name."""
     sizes = dict(zip(getattr(X, "dims", ()), getattr(X, "shape", ()), strict=False))
     found = [str(name) for name, size in sizes.items() if size == model.n_components_]
     return next((name for name in reversed(found) if name.replace("other_", "") == model._part), model._part)
 
 
 def feature_labels(model: Any) -> tuple[str, Any]:
-    """Tell what a model calls its features.
-
-    Returns dimension: the name that the data of the fit had, or the library's; values (p,): names or coordinates of the
-    features, if there were any.
-    """
+    """Return the name of the features' dimension, and their names or coordinates (p,), if there were any."""
     dims = feature_dims(model)
     return ",".join(dims), getattr(model, "feature_names_in_", getattr(model, "feature_values_in_", None))
 
 
 def feature_dims(model: Any) -> tuple[str, ...]:
-    """Dimensions that the features are along: of the data of the fit, where they don't have the parts' name."""
+    """Names of the features' dimensions in the data of the fit, made distinct from the parts' name."""
     own = getattr(model, "feature_dim_in_", model._feature)
     named = own.split(",")
-    if all(name.isdecimal() for name in named):  # of an array whose dimensions have no names
+    if all(name.isdecimal() for name in named):  # an array without names of dimensions
         named = [model._feature]
     return tuple(distinct_names(named, [model._part]))
 
 
 def as_dataset(model: Any, X: Any = None) -> Any:
-    """Put all fitted arrays in an xarray.Dataset with named dimensions.
+    """Convert all fitted arrays to an xarray.Dataset with named dimensions.
 
-    X: the data of the fit, for the coordinates of the anchors' rows; that it is the same is not checked. Returns
-    variables are called as the attributes are, without the underscore at the end; numbers are attributes. Names that
-    the data have given to their features are not given again: other dimensions and variables become "other_...".
-    Raises DCAError: xarray is not installed, or X can't be the data of the fit: it is shorter, or its features are the
-    anchors.
+    X: the data of the fit, for the coordinates of the anchors' rows; whether it is the same is not checked. Variables
+    have the names of attributes without the underscore at the end; single numbers are attributes. Names that coincide
+    with those of the data's features become "other_...".
+    Raises DCAError: xarray is not installed, or X can't be the data of the fit.
     """
     try:
         import xarray as xr
@@ -168,7 +162,7 @@ def as_dataset(model: Any, X: Any = None) -> Any:
         raise DCAError(msg) from error
     labels = None if X is None else _labels_of_data(model, X)
     found = sorted(vars(model).items())
-    fitted = {key: value for key, value in found if key[-1] == "_" != key[0] and not key.startswith(_OF_STREAMS)}
+    fitted = {key: value for key, value in found if key[-1] == "_" != key[0] and not key.startswith(_STREAM_PREFIXES)}
     shapes = {key: _dimensions(model, key, value) for key, value in fitted.items() if np.ndim(value)}
     arrays = {key: kinds for key, kinds in shapes.items() if kinds is not None}
     named = _named_dimensions(model, arrays)
@@ -185,7 +179,7 @@ def as_dataset(model: Any, X: Any = None) -> Any:
 
 
 def _coordinates(model: Any, labels: Labels | None, taken: list[str]) -> dict[str, Any]:
-    """Names or coordinates of features, and what is said of each part: of its anchor, and of this row."""
+    """Coordinates of features and of parts: the parts' labels, and the coordinates of their anchors' rows."""
     feature, values = feature_labels(model)
     found: dict[str, Any] = {name: own for name, own in model._part_labels().items() if name != "anchor"}
     found |= {} if labels is None else _labels_of_anchors(model, labels)
@@ -196,7 +190,7 @@ def _coordinates(model: Any, labels: Labels | None, taken: list[str]) -> dict[st
 
 
 def _named_dimensions(model: Any, shapes: Mapping[str, Dims]) -> dict[str, tuple[str, str]]:
-    """What each kind of dimension is called, and what where it comes a second time: a matrix of features."""
+    """Names of each kind of dimension, for its first and for a second occurrence in one array."""
     part, own = model._part, feature_dims(model)
     kinds = sorted({kind for kinds in shapes.values() for kind in kinds} - {"parts", "features"})
     wanted = [f"next_{part}" if kind == "next" else kind for kind in kinds]
@@ -216,7 +210,7 @@ def _labels_of_data(model: Any, X: Any) -> Labels:
 
 
 def _unstacked(found: Any, model: Any, labels: Labels) -> Any:
-    """Set out features that are along several dimensions; matrices of features keep their second side."""
+    """Unstack features that are along several dimensions; in matrices of features, the first dimension only."""
     import pandas as pd
     import xarray as xr
 
@@ -230,7 +224,7 @@ def _unstacked(found: Any, model: Any, labels: Labels) -> Any:
 
 
 def _dimensions(model: Any, name: str, value: Any) -> tuple[str, ...] | None:
-    """Dimensions of a fitted array; None for what is no array of the model."""
+    """Dimensions of a fitted array; None for other attributes."""
     declared = model._fitted.get(name)
     if declared is None or not isinstance(value, np.ndarray) or name.startswith("feature_"):
         return None
@@ -242,7 +236,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _labels_of_anchors(model: Any, labels: Labels) -> dict[str, Any]:
-    """Coordinates of the anchors' rows; missing for anchors that are no row."""
+    """Coordinates of the anchors' rows; missing for anchors that are not rows."""
     rows, n = getattr(model, "anchor_indices_", None), int(np.prod(labels.sizes))
     if rows is None or rows.max(initial=-1) >= n:
         what = "features" if rows is None else f"rows up to {rows.max()}, and X has {n}"
@@ -250,7 +244,7 @@ def _labels_of_anchors(model: Any, labels: Labels) -> dict[str, Any]:
         raise InvalidInputError(msg)
     found = labels.of_rows.to_dataset()
     stacked = [name for name in labels.rows if name in found.indexes and found.indexes[name].nlevels > 1]
-    found = found.reset_index(stacked).drop_vars(stacked, errors="ignore")  # tuples, whose levels have names
+    found = found.reset_index(stacked).drop_vars(stacked, errors="ignore")  # whose levels are coordinates of their own
     known = np.where(rows >= 0, rows, 0)
     places = {name: ("anchor", at) for name, at in zip(labels.rows, np.unravel_index(known, labels.sizes), strict=True)}
     names = [name for name, one in found.coords.items() if one.dims and set(one.dims) <= set(labels.rows)]

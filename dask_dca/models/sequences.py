@@ -1,4 +1,4 @@
-"""What models of sequences share: lengths, or ids of sequences, and whether the caller has said them."""
+"""Base class of models of sequences; lengths and ids of sequences, and checks of frames."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 
 def by_groups(X: Any, lengths: Any, groups: Any) -> tuple[Any, Any]:
-    """Turn sequence ids into lengths.
+    """Convert sequence ids to lengths; return X, without a column of ids, and the lengths.
 
     groups (n,): id of each frame's sequence, or the name of a column or index level of a DataFrame, or of a coordinate
-    of an xarray.DataArray; None leaves all as it is. Returns X, less a column of ids, and the lengths.
-    Raises InvalidInputError: lengths are given too, ids are not there or missing, or a sequence is in several places.
+    of an xarray.DataArray; None to return X and lengths unchanged.
+    Raises InvalidInputError: lengths are given, too, ids are missing, or the frames of a sequence are not contiguous.
     """
     if groups is None:
         return X, lengths
     if lengths is not None:
-        msg = "lengths and groups say the same; pass one of them"
+        msg = "lengths and groups have the same meaning; pass one of them"
         raise InvalidInputError(msg)
-    X, ids = _named(to_pandas_table(X), groups) if isinstance(groups, str) else (X, groups)
+    X, ids = _split_ids(to_pandas_table(X), groups) if isinstance(groups, str) else (X, groups)
     ids = np.asarray(array_per_row("groups", ids.compute() if hasattr(ids, "compute") else ids))
     if ids.ndim != 1 or ids.dtype.kind == "V":
         msg = f"groups must be one id per frame; received an array of shape {ids.shape} and dtype {ids.dtype}"
@@ -49,8 +49,8 @@ def by_groups(X: Any, lengths: Any, groups: Any) -> tuple[Any, Any]:
     return X, _run_lengths(ids)
 
 
-def _named(X: Any, name: str) -> tuple[Any, Any]:
-    """X without the ids, and the ids of this name."""
+def _split_ids(X: Any, name: str) -> tuple[Any, Any]:
+    """Split X into the data and the ids of this name."""
     if is_a(X, "pandas", "DataFrame") or hasattr(X, "map_partitions"):
         if name in X.columns:
             return X.drop(columns=name), X[name]
@@ -60,7 +60,8 @@ def _named(X: Any, name: str) -> tuple[Any, Any]:
         return X, X[name].values
     elif is_a(X, "anndata", "AnnData") and name in X.obs:
         return X, X.obs[name]
-    msg = f"groups={name!r} is no column, index level or coordinate of X, a {type(X).__name__}; pass the ids themselves"
+    kind = type(X).__name__
+    msg = f"groups={name!r} is not a column, index level or coordinate of X, a {kind}; pass the ids themselves"
     raise InvalidInputError(msg)
 
 
@@ -83,7 +84,7 @@ def _run_lengths(ids: Any) -> Any:
 
 
 class SequenceModel(AnchorModel):
-    """Base of the models of sequences, whose methods take their lengths; not for direct use."""
+    """Base of models of sequences, whose methods take lengths; not for direct use."""
 
     n_sequences_: int
 
@@ -91,7 +92,7 @@ class SequenceModel(AnchorModel):
         return super()._facts() | {"n_sequences": self.n_sequences_}
 
     def _rows(self, X: Any, *, reset: bool) -> Rows:
-        """Take matrices, one a sequence, or a cube of sequences of one length, for the rows of all of them."""
+        """Convert matrices, one per sequence, or a cube of sequences of equal length, to the rows of all of them."""
         joined, lengths = join_sequences(X)
         rows = super()._rows(joined, reset=reset)
         labels = rows.labels if isinstance(rows.labels, Labels) else None
@@ -101,7 +102,7 @@ class SequenceModel(AnchorModel):
             if time is not None:
                 self.time_dim_in_ = time
         elif labels is not None and labels.rows == (getattr(self, "time_dim_in_", None),):
-            rows = replace(rows, lengths=(rows.n_rows,))  # one sequence of those that the fit had side by side
+            rows = replace(rows, lengths=(rows.n_rows,))  # a single sequence, where the fit had several side by side
         elif labels is not None and rows.lengths is not None and time != getattr(self, "time_dim_in_", time):
             msg = (
                 f"frames of the fit are along {self.time_dim_in_!r}, and those of this Cube along {time!r}, the last "
@@ -112,13 +113,13 @@ class SequenceModel(AnchorModel):
         return rows if lengths is None else replace(rows, lengths=lengths, form=self._form_of(X))
 
     def _form_of(self, X: Any, form: Form | None = None) -> Form:
-        several = is_matrix(X[0]) if isinstance(X, list | tuple) and X else _is_deep(X)
+        several = is_matrix(X[0]) if isinstance(X, list | tuple) and X else _is_cube(X)
         form = replace(form_of(X[0]), parts=True) if several else super()._form_of(X, form)
-        return replace(form, missing=self._instead[0], infinite=self._instead[1])
+        return replace(form, missing=self._advice[0], infinite=self._advice[1])
 
     @property
-    def _instead(self) -> tuple[str, str]:
-        """What to do about missing and about infinite entries: no frame can be left out of a sequence."""
+    def _advice(self) -> tuple[str, str]:
+        """Advice on missing and on infinite entries, as frames can't be left out of a sequence."""
         if self.method == "paper":
             return "method='robust' takes missing entries", f"mark them as NaN for method='robust': {MARK}"
         return (
@@ -127,20 +128,20 @@ class SequenceModel(AnchorModel):
         )
 
     def _edges_to_fit(self, rows: Rows, y: Any, lengths: Any) -> NDArray[np.int64]:
-        """Where the sequences of a fit begin; the rows' dimension is time, unless several are along it."""
+        """Boundaries of the sequences of a fit; the rows' dimension is that of time if there is a single sequence."""
         edges = as_edges(self._lengths(rows, y, lengths), rows.n_rows)
         if rows.lengths is None and len(edges) > 2:
             self.__dict__.pop("time_dim_in_", None)
         return edges
 
     def _lengths(self, rows: Rows, y: Any, lengths: Any) -> Any:
-        """Lengths as they were given: by name, by the input itself, or where scikit-learn has labels."""
+        """Lengths that were given: by name, by the input itself, or in place of y."""
         if lengths is None:
             lengths = rows.lengths
         return lengths_in_place_of_y(y, rows.n_rows) if lengths is None else lengths
 
     def _edges(self, rows: Rows, lengths: Any) -> NDArray[np.int64]:
-        """Where sequences begin; a model of several says so if it is given rows without their lengths."""
+        """Boundaries of sequences; warn if the model was fitted to several, and no lengths are given."""
         lengths = self._lengths(rows, None, lengths)
         edges, fitted = as_edges(lengths, rows.n_rows), getattr(self, "n_sequences_", 1)
         if lengths is None and fitted > 1:
@@ -153,35 +154,34 @@ class SequenceModel(AnchorModel):
 
 
 def join_sequences(X: Any) -> tuple[Any, tuple[int, ...] | None]:
-    """Put sequences one after the other.
+    """Concatenate sequences; return the rows, and the number of frames of each sequence, None for a single matrix.
 
-    X: matrices (frames, channels) in a list, of any kind and which may differ in length; or a cube (sequences, frames,
-    channels): NumPy, Dask or zarr; anything else is left as it is. Returns the rows, and the frames of each; None for
-    one matrix.
+    X: a list of matrices (frames, channels) of any kind; or a cube (sequences, frames, channels): NumPy, Dask or zarr.
+    Anything else is returned unchanged.
     Raises InvalidInputError: matrices differ in their channels.
     """
     if isinstance(X, list | tuple) and X and all(is_matrix(part) for part in X):
-        return _joined(X)
-    if not _is_deep(X):
+        return _concatenate_rows(X)
+    if not _is_cube(X):
         return X, None
-    if _stored(X):
+    if _is_zarr(X):
         import dask.array as da
 
         X = da.from_zarr(X)
     return X.reshape(-1, X.shape[2]), (X.shape[1],) * X.shape[0]
 
 
-def _is_deep(X: Any) -> bool:
-    """Tell a cube (sequences, frames, channels) without names."""
-    return (isinstance(X, np.ndarray) or is_a(X, "dask.array", "Array") or _stored(X)) and X.ndim == 3
+def _is_cube(X: Any) -> bool:
+    """Whether X is a cube (sequences, frames, channels) without names."""
+    return (isinstance(X, np.ndarray) or is_a(X, "dask.array", "Array") or _is_zarr(X)) and X.ndim == 3
 
 
-def _stored(X: Any) -> bool:
+def _is_zarr(X: Any) -> bool:
     return is_a(X, "zarr", "Array")
 
 
-def _joined(X: Sequence[Any]) -> tuple[Rows, tuple[int, ...]]:
-    """Rows of all matrices; empty ones are left out."""
+def _concatenate_rows(X: Sequence[Any]) -> tuple[Rows, tuple[int, ...]]:
+    """Concatenate the rows of matrices that are not empty."""
     some = [part for part in X if not isinstance(part.shape[0], int) or part.shape[0]]
     parts = [as_rows(part) for part in some or X[:1]]
     widths = sorted({part.n_features for part in parts})
@@ -196,12 +196,12 @@ def _joined(X: Sequence[Any]) -> tuple[Rows, tuple[int, ...]]:
                 f"{names[:5].tolist()}; pass those of the first: [part[X[0].columns] for part in X]"
             )
             raise InvalidInputError(msg)
-    rows = as_rows(_concatenated(parts))
+    rows = as_rows(_concatenate_arrays(parts))
     return replace(rows, feature_names=named[0] if named else None), tuple(part.n_rows for part in parts)
 
 
-def _concatenated(parts: Sequence[Rows]) -> Any:
-    """One array of all: in memory if they are there, sparse if all are."""
+def _concatenate_arrays(parts: Sequence[Rows]) -> Any:
+    """Concatenate arrays: in memory if all are, sparse if all are."""
     sources = [part.source for part in parts]
     if any(part.kind != "memory" for part in parts):
         import dask.array as da
@@ -213,26 +213,24 @@ def _concatenated(parts: Sequence[Rows]) -> Any:
 
 
 def lengths_in_place_of_y(y: Any, n_rows: int) -> NDArray[np.int64] | None:
-    """Take lengths where scikit-learn has labels, which hmmlearn's callers pass by position.
+    """Return lengths that were passed by position, in place of y, as hmmlearn accepts them, with a warning.
 
-    y: labels, one per row, which have no use here; or whole numbers that add up to the number of rows. Returns the
-    latter, with a warning; None for labels.
+    y: integers that add up to the number of rows; or labels, one per row, for which None is returned.
     """
     if y is None or np.ndim(y) != 1 or len(y) == n_rows:
         return None
     found = np.asarray(y)
     if found.dtype.kind not in "iu" or found.sum() != n_rows:
-        msg = f"y has {len(found)} entries for {n_rows} rows, and is no list of lengths either; pass lengths=[...]"
+        msg = f"y has {len(found)} entries for {n_rows} rows, and is not a list of lengths either; pass lengths=[...]"
         raise InvalidInputError(msg)
-    warn("lengths were passed by position, where scikit-learn has labels: pass lengths=[...]", SequenceWarning)
+    warn("lengths were passed by position, in place of y: pass lengths=[...]", SequenceWarning)
     return found
 
 
 def check_vector(name: str, values: Any, size: int, *, missing: bool = False) -> NDArray[np.float64]:
-    """Check one frame, or the state that goes with it.
+    """Check a single frame or state, and return it as (size,); missing: whether NaN is allowed.
 
-    values: numbers, in one row or as they are; missing: NaN is allowed. Returns (size,).
-    Raises InvalidInputError: there are not so many, or they are not finite.
+    Raises InvalidInputError: it has another size, or is not finite.
     """
     try:
         found = np.asarray(values, dtype=np.float64).ravel()
@@ -249,7 +247,7 @@ def check_vector(name: str, values: Any, size: int, *, missing: bool = False) ->
 
 
 def check_steps(n_steps: Any) -> int:
-    """Check a number of steps ahead. Raises InvalidParameterError: lengths by position, say, or not positive."""
+    """Check a number of steps ahead; raise InvalidParameterError if it is not positive, or lengths by position."""
     if np.ndim(n_steps):
         msg = f"n_steps comes before lengths: pass lengths={n_steps!r:.80} by name"
         raise InvalidParameterError(msg)
@@ -257,8 +255,5 @@ def check_steps(n_steps: Any) -> int:
 
 
 def no_sequences(model: Any) -> str:
-    """Say that a model has no use for lengths.
-
-    model: a model of single rows. Returns the message of an error.
-    """
+    """Return the error message for lengths passed to a model of single rows."""
     return f"lengths are for models of sequences, and {type(model).__name__} takes single rows; leave --lengths out"

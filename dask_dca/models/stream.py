@@ -1,7 +1,7 @@
-"""Models that go on with more rows: exact sums are added, by batches or of two models, and an M-step follows.
+"""`partial_fit` and `merge`: exact sums of batches, or of two models, are added, and an M-step follows.
 
-The first batch is a fit. What its last look at the rows saw is kept beside what later batches bring, so that models
-which went on from one fit in several places can be put together.
+The first batch is a fit. Its sums are stored separately from those of later batches, so that models that continued the
+same fit on different data can be merged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dask_dca.engine.passes import Reads
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sequences import as_edges
 from dask_dca.errors import InvalidInputError, InvalidParameterError
-from dask_dca.models.base import OF_FIT, AnchorModel, whole_fit
+from dask_dca.models.base import FITTED_NAMES, AnchorModel, whole_fit
 from dask_dca.models.sequences import SequenceModel, by_groups
 
 if TYPE_CHECKING:
@@ -46,20 +46,20 @@ def _scaled(sums: Sums, factor: float) -> Sums:
 
 
 def check_grown(rows: Rows, since: int) -> None:
-    """Check that data have grown.
+    """Check that rows have been appended after the first `since` rows.
 
-    since: number of the first row that is new. Raises InvalidInputError: there is none.
+    Raises InvalidInputError: there are none.
     """
     if rows.n_rows <= since:
         msg = (
-            f"X has {rows.n_rows} rows, all of which the model that is to be resumed has seen ({since}); resume= is "
-            "for an array that grew: use partial_fit(X) for rows that stand alone"
+            f"X has {rows.n_rows} rows, and the model to be resumed was fitted on {since}; resume= is for an array "
+            "to which rows have been appended: use partial_fit(X) for a batch of new rows"
         )
         raise InvalidInputError(msg)
 
 
 def rows_from(rows: Rows, since: int) -> Rows:
-    """Rows from a number on, of which blocks before it are not read."""
+    """Return the rows from row number `since` on; blocks before it are not read."""
     check_grown(rows, since)
     source = rows.source if rows.kind == "memory" else as_dask(rows.by_chunk()).source
     later = as_rows(source[since:])
@@ -67,7 +67,7 @@ def rows_from(rows: Rows, since: int) -> Rows:
 
 
 def _can_stream(model: Any) -> bool:
-    """Tell that a model can go on with more rows; raises InvalidParameterError: the method is the paper's."""
+    """Check that a model has `partial_fit`, and return True; raises InvalidParameterError: the method is "paper"."""
     if model.method != "robust":
         msg = f"method={model.method!r} is for fit(X) alone; a stream takes method='robust'"
         raise InvalidParameterError(msg)
@@ -75,11 +75,11 @@ def _can_stream(model: Any) -> bool:
 
 
 class Stream(AnchorModel):
-    """Base of models that go on by sums; not for direct use."""
+    """Base of models with `partial_fit` by sums; not for direct use."""
 
     _sums: ClassVar[tuple[str, ...]] = ()  # names of the sums; optional ones end in a question mark
-    _tallies: ClassVar[tuple[str, ...]] = _TALLIES  # attributes that count what was seen
-    _looks: ClassVar[int] = 1  # at each batch: its sums replace those of the look before
+    _tallies: ClassVar[tuple[str, ...]] = _TALLIES  # attributes with counts, which are added when models are merged
+    _steps_per_batch: ClassVar[int] = 1  # number of EM steps per batch
 
     n_samples_seen_: int
     n_sequences_: int
@@ -87,58 +87,58 @@ class Stream(AnchorModel):
     log_likelihoods_: Floats
     first_tallies_: NDArray[np.int64]
 
-    def _look(self, rows: Rows, edges: Any, run: Run, so_far: Sums) -> tuple[Sums, float]:
-        """Run the E-step over a batch, with the parameters so far: sums for the M-step, and the mean log likelihood."""
+    def _batch_e_step(self, rows: Rows, edges: Any, run: Run, so_far: Sums) -> tuple[Sums, float]:
+        """Run the E-step over a batch; return the sums for the M-step, and the mean log likelihood."""
         raise NotImplementedError
 
-    def _take_step(self, sums: Sums) -> None:
+    def _batch_m_step(self, sums: Sums) -> None:
         """Run the M-step: set the parameters."""
         raise NotImplementedError
 
-    def _alike(self, sums: Sums, like: Sums) -> Sums:
-        """Bring earlier sums to the form of later ones."""
+    def _match_sums(self, sums: Sums, like: Sums) -> Sums:
+        """Convert earlier sums to the form of later ones."""
         del like
         return sums
 
     def _begin_stream(self, sums: Sums, n_rows: int) -> None:
-        """Keep what the last look of a fit saw, for batches to come."""
+        """Store the sums and counts of a fit, for later batches."""
         self.n_samples_seen_ = n_rows
-        self._keep_sums(_FIRST, sums)
+        self._store_sums(_FIRST, sums)
         self.first_tallies_ = np.array([getattr(self, name) for name in self._tallies], dtype=np.int64)
 
-    def _keep_sums(self, which: str, sums: Sums) -> None:
+    def _store_sums(self, which: str, sums: Sums) -> None:
         for name, value in sums.items():
             setattr(self, f"{which}_{name}_", value)
 
-    def _kept_sums(self, which: str) -> Sums:
+    def _stored_sums(self, which: str) -> Sums:
         found = {name.rstrip("?"): getattr(self, f"{which}_{name.rstrip('?')}_", None) for name in self._sums}
         return {name: value for name, value in found.items() if value is not None}
 
     def _check_stream(self) -> None:
         if not hasattr(self, "first_tallies_"):
             msg = (
-                f"this {type(self).__name__} holds no sums to go on from: it was made by hand, from init=, by "
-                "method='paper', of data with missing entries, or by an earlier version; fit it without these first"
+                f"this {type(self).__name__} has no sums to continue from: it was made by hand, from init=, by "
+                "method='paper', from data with missing entries, or by an earlier version; fit it without these first"
             )
             raise InvalidParameterError(msg)
 
     @whole_fit
     def _fit_more(self, earlier: Self, X: Any, y: Any, lengths: Any, forget: float) -> Self:
-        return self._go_on(earlier, X, y, lengths, forget, 0)
+        return self._fit_batch(earlier, X, y, lengths, forget, 0)
 
-    def _go_on(self, earlier: Any, X: Any, y: Any, lengths: Any, forget: Any, since: int) -> Self:
-        """See a batch: the rows of X from a number on."""
+    def _fit_batch(self, earlier: Any, X: Any, y: Any, lengths: Any, forget: Any, since: int) -> Self:
+        """Continue an earlier model with a batch: the rows of X from row number `since` on."""
         if not isinstance(forget, int | float | np.number) or not 0.0 <= forget <= 1.0:
-            msg = f"forget must be between 0 and 1 (1 keeps all that was seen); received {forget!r}"
+            msg = f"forget must be between 0 and 1 (1 keeps all earlier rows at full weight); received {forget!r}"
             raise InvalidParameterError(msg)
-        self._copy(earlier)
+        self._copy_fitted(earlier)
         self._check_stream()
         rows = self._rows(X, reset=False)
         edges = self._batch_edges(rows, y, lengths, since)
         rows = rows_from(rows, since) if since else rows
         run = replace(self._run(), reads=Reads(rows.source))
-        first, later = (_scaled(self._kept_sums(which), float(forget)) for which in (_FIRST, _LATER))
-        looks = [self._look_and_step(rows, edges, run, first, later) for _ in range(self._looks)]
+        first, later = (_scaled(self._stored_sums(which), float(forget)) for which in (_FIRST, _LATER))
+        looks = [self._em_step(rows, edges, run, first, later) for _ in range(self._steps_per_batch)]
         self.log_likelihoods_ = np.append(self.log_likelihoods_, looks[0])
         self.n_samples_seen_, self.n_iter_ = self.n_samples_seen_ + rows.n_rows, self.n_iter_ + 1
         if edges is not None:
@@ -146,63 +146,63 @@ class Stream(AnchorModel):
         self.n_passes_ = run.n_passes
         return self
 
-    def _look_and_step(self, rows: Rows, edges: Any, run: Run, first: Sums, later: Sums) -> float:
-        """Run the E-step over a batch and the M-step of all batches, and keep the sums.
+    def _em_step(self, rows: Rows, edges: Any, run: Run, first: Sums, later: Sums) -> float:
+        """Run the E-step over a batch and the M-step over all batches, and store the sums.
 
-        first, later: of the batches before. Returns the mean log likelihood of the batch before the step.
+        first, later: sums of earlier batches. Returns the mean log likelihood of the batch before the step.
         """
-        seen, log_likelihood = self._look(rows, edges, run, _total(first, later))
-        first = self._alike(first, seen)
-        later = add_sums(self._alike(later, seen), seen) if later else seen
-        self._keep_sums(_FIRST, first)
-        self._keep_sums(_LATER, later)
-        self._take_step(_total(first, later))
+        seen, log_likelihood = self._batch_e_step(rows, edges, run, _total(first, later))
+        first = self._match_sums(first, seen)
+        later = add_sums(self._match_sums(later, seen), seen) if later else seen
+        self._store_sums(_FIRST, first)
+        self._store_sums(_LATER, later)
+        self._batch_m_step(_total(first, later))
         return log_likelihood
 
-    def _copy(self, earlier: Any) -> None:
-        for name in vars(earlier).get(OF_FIT, ()):
+    def _copy_fitted(self, earlier: Any) -> None:
+        for name in vars(earlier).get(FITTED_NAMES, ()):
             setattr(self, name, getattr(earlier, name))
 
     def _batch_edges(self, rows: Rows, y: Any, lengths: Any, since: int) -> Any:
-        """Where sequences of the new rows begin."""
+        """Boundaries of the sequences among the new rows; None for models of single rows."""
         del rows, y, lengths, since
 
     def _resumed(self, model: Any, X: Any, y: Any = None, lengths: Any = None) -> Self:
-        """Go on from a model of the first rows of X."""
+        """Continue from a model of the first rows of X."""
         if not isinstance(model, type(self)) or not hasattr(model, "n_samples_seen_"):
             msg = f"resume must be a fitted {type(self).__name__}, of the first rows of X; received {model!r}"
             raise InvalidParameterError(msg)
-        return self._go_on(model, X, y, lengths, 1.0, int(model.n_samples_seen_))
+        return self._fit_batch(model, X, y, lengths, 1.0, int(model.n_samples_seen_))
 
     def _merged(self, other: Self) -> Self:
         for part in (self, other):
             part._check_stream()
-        one, two = self._kept_sums(_FIRST), other._kept_sums(_FIRST)
-        one, two = self._alike(one, two), self._alike(two, one)
+        one, two = self._stored_sums(_FIRST), other._stored_sums(_FIRST)
+        one, two = self._match_sums(one, two), self._match_sums(two, one)
         alike = one.keys() == two.keys() and all(np.array_equal(one[name], two[name]) for name in one)
         if not alike or not np.array_equal(self.first_tallies_, other.first_tallies_):
             msg = (
-                "the models began with two fits, whose parts have nothing to do with each other: fit one model, let "
-                "both go on from it by partial_fit (with the same forget=), and merge these"
+                "the models come from different fits, whose parts do not correspond to each other: fit one model, "
+                "continue two copies of it by partial_fit (with the same forget=), and merge these"
             )
             raise InvalidParameterError(msg)
         return clone(self)._fit_merged(self, other)
 
     @whole_fit
     def _fit_merged(self, one: Self, other: Self) -> Self:
-        self._copy(one)
-        for part in (one, other):  # one may have met what the other has not
-            self._keep_sums(_FIRST, self._alike(self._kept_sums(_FIRST), part._kept_sums(_FIRST)))
-        every = [part._kept_sums(_LATER) for part in (one, other)]
-        parts = [self._alike(found, self._kept_sums(_FIRST)) for found in every if found]
+        self._copy_fitted(one)
+        for part in (one, other):  # one may have optional sums that the other lacks
+            self._store_sums(_FIRST, self._match_sums(self._stored_sums(_FIRST), part._stored_sums(_FIRST)))
+        every = [part._stored_sums(_LATER) for part in (one, other)]
+        parts = [self._match_sums(found, self._stored_sums(_FIRST)) for found in every if found]
         n_steps = int(self.first_tallies_[self._tallies.index("n_iter_")])
         self.log_likelihoods_ = np.concatenate([one.log_likelihoods_, other.log_likelihoods_[n_steps + 1 :]])
         for name, before in zip(self._tallies, self.first_tallies_.tolist(), strict=True):
             setattr(self, name, int(getattr(one, name) + getattr(other, name) - before))
         if parts:
             later = parts[0] if len(parts) == 1 else add_sums(*parts)
-            self._keep_sums(_LATER, later)
-            self._take_step(_total(self._kept_sums(_FIRST), later))
+            self._store_sums(_LATER, later)
+            self._batch_m_step(_total(self._stored_sums(_FIRST), later))
         return self
 
 
@@ -211,16 +211,16 @@ def _total(first: Sums, later: Sums) -> Sums:
 
 
 class RowStream(Stream):
-    """A model of single rows that goes on; not for direct use."""
+    """Base of models of single rows with `partial_fit`; not for direct use."""
 
     @available_if(_can_stream)
     @numpy_defaults
     def partial_fit(self, X: Any, y: Any = None, *, forget: float = 1.0) -> Self:
         """
-        Go on with more rows: stepwise expectation-maximisation over batches, of which none is seen twice or kept.
+        Continue the fit with a batch of further rows, by stepwise expectation-maximisation.
 
-        The first batch is a fit. In each later one a pass sums, exactly, what the model makes of its rows; these sums
-        are added to those of all rows before, and an M-step follows.
+        The first batch is a fit. For each later one an E-step computes exact sums over its rows, which are added to
+        those of all earlier rows, and an M-step follows. A batch is read once, and not kept.
 
         Parameters
         ----------
@@ -229,14 +229,14 @@ class RowStream(Stream):
         y : None
             Ignored.
         forget : float, default 1
-            What older sums are multiplied by before those of this batch are added: 1 keeps all rows alike, for data
-            that drift take less.
+            Factor of the earlier sums before those of this batch are added: 1 weighs all rows equally; use less for
+            data that drift.
 
         Returns
         -------
         object
-            The model itself, of all rows so far; saved and loaded it goes on bit for bit the same. `n_samples_seen_`
-            counts its rows; anchors, votes and the number of parts are those of the first batch.
+            The model itself, of all rows so far; `n_samples_seen_` counts them. A model that was saved and loaded
+            continues bit for bit the same. Anchors, votes and the number of parts are those of the first batch.
 
         Raises
         ------
@@ -257,7 +257,7 @@ class RowStream(Stream):
 
 
 class SequenceStream(SequenceModel, Stream):
-    """A model of sequences that goes on; not for direct use."""
+    """Base of models of sequences with `partial_fit`; not for direct use."""
 
     _tallies: ClassVar[tuple[str, ...]] = (*_TALLIES, "n_sequences_")
 
@@ -267,30 +267,31 @@ class SequenceStream(SequenceModel, Stream):
         self, X: Any, y: Any = None, *, lengths: Any = None, groups: Any = None, forget: float = 1.0
     ) -> Self:
         """
-        Go on with more sequences: stepwise expectation-maximisation over batches, of which none is seen twice or kept.
+        Continue the fit with a batch of further sequences, by stepwise expectation-maximisation.
 
-        The first batch is a fit. In each later one a pass sums, exactly, what the model makes of its frames; these sums
-        are added to those of all frames before, and an M-step follows.
+        The first batch is a fit. For each later one an E-step computes exact sums over its frames, which are added to
+        those of all earlier frames, and an M-step follows. A batch is read once, and not kept.
 
         Parameters
         ----------
         X : array-like of shape (m, p)
-            The next sequences, whole ones, as for `fit`.
+            The next complete sequences, as for `fit`.
         y : None
-            Ignored; for hmmlearn's callers, lengths by position are taken, with a warning.
+            Ignored; lengths passed by position, as to hmmlearn, are accepted with a warning.
         lengths : array-like of int, shape (s,), optional
-            Frames of each sequence, one after the other; one sequence if None.
+            Number of frames of each sequence, in order; a single sequence if None.
         groups : array-like of shape (m,) or str, optional
-            Instead of lengths the id of each frame's sequence, or where it is, as for `fit`.
+            Instead of lengths the id of each frame's sequence, or the name of a column of ids, as for `fit`.
         forget : float, default 1
-            What older sums are multiplied by before those of this batch are added: 1 keeps all frames alike, for data
-            that drift take less.
+            Factor of the earlier sums before those of this batch are added: 1 weighs all frames equally; use less for
+            data that drift.
 
         Returns
         -------
         object
-            The model itself, of all sequences so far; saved and loaded it goes on bit for bit the same.
-            `n_samples_seen_` counts frames, `n_sequences_` sequences; anchors and votes are those of the first batch.
+            The model itself, of all sequences so far; `n_samples_seen_` counts frames, `n_sequences_` sequences. A
+            model that was saved and loaded continues bit for bit the same. Anchors and votes are those of the first
+            batch.
 
         Raises
         ------
@@ -315,8 +316,8 @@ class SequenceStream(SequenceModel, Stream):
         edges = as_edges(self._lengths(rows, y, lengths), rows.n_rows)
         if since and since not in edges:
             msg = (
-                f"the model has seen {since} frames, and no sequence of X begins there: streams take whole sequences; "
-                f"pass lengths=[..., {rows.n_rows - since}] if the new frames are a sequence of their own"
+                f"the model was fitted on {since} frames, and no sequence of X begins there: pass whole sequences, or "
+                f"lengths=[..., {rows.n_rows - since}] if the new frames are a sequence of their own"
             )
             if rows.n_rows > since:
                 raise InvalidInputError(msg)
@@ -325,34 +326,34 @@ class SequenceStream(SequenceModel, Stream):
 
 def merge(model: Any, other: Any) -> Any:
     """
-    Put two models of different rows together, as if one had seen the rows of both.
+    Merge two models of different rows, as if one model had been fitted on the rows of both.
 
-    Two sites that can't share rows each fit a model by `partial_fit`, and send no more than the model.
+    Two sites that can't share rows can each run `partial_fit`, and share the models only.
 
     Parameters
     ----------
     model, other : NMF, GaussianMixture, GaussianHMM, CategoricalHMM, KalmanFilter or LatentDirichletAllocation
-        NMF: models fitted by `partial_fit` with the same parameters, `random_state` among them, which sets the planes.
-        The others: models that went on by `partial_fit`, each with rows of its own, from one fitted model that both
-        sites had; what they had in common counts once.
+        NMF: models fitted by `partial_fit` with the same parameters, including `random_state`, which sets the planes.
+        The others: models that continued the same fitted model by `partial_fit`, each with rows of its own; the rows
+        of the common fit count once.
 
     Returns
     -------
     object
-        A new model. Of NMF the same as if the rows of `other` had arrived after those of `model`, whose numbers are
-        counted on; missing entries were filled by the low-rank model of either side, and the first's goes on. Of the
-        others the M-step of what both have seen: after one batch each, the same as if the two
-        batches had been one, except for rounding.
+        A new model. For NMF it is the same as if the rows of `other` had arrived after those of `model`; row numbers
+        continue those of `model`, and so does the low-rank model that fills missing entries. For the others it is the
+        M-step on the sums of both: after one batch each, the same as if the two batches had been one, except for
+        rounding.
 
     Raises
     ------
     InvalidParameterError
-        The models are of two kinds, not fitted by `partial_fit`, or by other planes; or they began with two fits, whose
-        components, states or topics have nothing to do with each other.
+        The models are of different classes, were not fitted by `partial_fit`, or have different planes; or they come
+        from different fits, whose components, states or topics do not correspond.
 
     See Also
     --------
-    dask_dca.NMF.partial_fit : Fits them.
+    dask_dca.NMF.partial_fit : Fits such models.
 
     Examples
     --------

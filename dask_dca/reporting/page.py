@@ -343,7 +343,7 @@ def story_of(model: Any, given: Given) -> Report:
     """
     story: Report = importlib.import_module(_kind_of(model).report).tell(model, given)
     if missing := getattr(model, "n_missing_entries_", 0):
-        holes = Caveat(f"{missing:,} entries of the rows of the fit are missing.", model._of_holes)
+        holes = Caveat(f"{missing:,} entries of the rows of the fit are missing.", model._missing_note)
         story = replace(story, readings=(*story.readings, holes))
     return replace(story, warnings=(*story.warnings, _PAPER)) if model.method == "paper" else story
 

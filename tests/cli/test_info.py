@@ -59,16 +59,16 @@ def change(edit):
 @pytest.mark.parametrize("how", ["record", "version", "none", "rubbish"])
 def test_words_of_another_model_are_not_believed(model, how):
     def _edit(attributes):
-        words = attributes[describe.TOLD]
+        words = attributes[describe.DESCRIPTION]
         words["text"] = "Everything is fine"
         if how == "record":
             attributes["dask_dca"]["attributes"]["n_zero_rows_"] = 2
         elif how == "version":
             words["version"] = "0.0.1"
         elif how == "none":
-            del attributes[describe.TOLD]
+            del attributes[describe.DESCRIPTION]
         else:
-            attributes[describe.TOLD] = [1, 2]
+            attributes[describe.DESCRIPTION] = [1, 2]
 
     change(_edit)
     said = info()
@@ -78,5 +78,5 @@ def test_words_of_another_model_are_not_believed(model, how):
 
 
 def test_control_characters_are_not_printed(model):
-    change(lambda attributes: attributes[describe.TOLD].update(text="clear\x1b[2Jed"))
+    change(lambda attributes: attributes[describe.DESCRIPTION].update(text="clear\x1b[2Jed"))
     assert info() == "clear[2Jed\n"

@@ -76,7 +76,7 @@ def test_symbols_too():
     [
         (X, np.roll(IDS, 10), "run c begins again at frame 190; sort by it"),
         (X, IDS[:-1], "groups has 199 ids for 200 frames"),
-        (X, "run", "groups='run' is no column, index level or coordinate of X, a ndarray"),
+        (X, "run", "groups='run' is not a column, index level or coordinate of X, a ndarray"),
         (TABLE, "run", "of X, a DataFrame; pass the ids themselves"),
         (X, IDS.reshape(2, 100), r"one id per frame; received an array of shape \(2, 100\)"),
         (X, np.where(IDS == "run d", None, IDS.astype(object)), "groups has no id for frame 80"),

@@ -193,7 +193,7 @@ def test_two_sites_that_went_on_from_one_model_are_one(name):
 def test_models_of_two_fits_are_not_merged(name):
     make = MODELS[name][0]
     here, there = (make().fit(X, **lengths(name, X)) for X in (batch(name, 0), batch(name, 1)))
-    with pytest.raises(InvalidParameterError, match="began with two fits"):
+    with pytest.raises(InvalidParameterError, match="come from different fits"):
         dca.merge(here, there)
     start = streamed(name, 1)
     forgetful = see(deepcopy(start), name, batch(name, 1), forget=0.5)
@@ -247,7 +247,7 @@ def test_a_batch_that_is_refused_leaves_the_model_as_it_was(name):
 def test_models_without_sums_are_refused():
     X = clusters(60)
     known = dca.KalmanFilter.from_parameters([[0.9]], [[1.0]], [[1.0]], [[1.0]])
-    with pytest.raises(InvalidParameterError, match="holds no sums"):
+    with pytest.raises(InvalidParameterError, match="has no sums to continue from"):
         known.partial_fit(X[:, :1])
     with pytest.raises(AttributeError) as error:
         dca.GaussianMixture(2, method="paper").fit(X).partial_fit(X)

@@ -139,7 +139,9 @@ class CategoricalHMM(ChainModel):
     _mark: ClassVar = "emissionprob_"
     _parameters: ClassVar = ("startprob_", "transmat_", "emissionprob_")
     _sums: ClassVar = ("starts", "transitions", "emissions")
-    _looks: ClassVar = 5  # at each batch: symbols tell little of states, so that one step from old sums is a short one
+    _steps_per_batch: ClassVar = (
+        5  # at each batch: symbols tell little of states, so that one step from old sums is a short one
+    )
     _letters: ClassVar = {"s": "startprob_", "t": "transmat_", "e": "emissionprob_"}
     _words: ClassVar = {"startprob": "startprob_", "transmat": "transmat_", "emissionprob": "emissionprob_"}
     _per_row: ClassVar = "predict"
@@ -248,12 +250,12 @@ class CategoricalHMM(ChainModel):
         markov = chain.markov
         self.startprob_, self.transmat_, self.emissionprob_ = markov.startprob, markov.transmat, chain.emissions
 
-    def _look(self, rows: Rows, edges: Any, run: Run, so_far: Any) -> tuple[dict[str, Floats], float]:
+    def _batch_e_step(self, rows: Rows, edges: Any, run: Run, so_far: Any) -> tuple[dict[str, Floats], float]:
         del so_far
         seen = see_symbols(rows, edges, SymbolChain(self._chain(), self.emissionprob_), run)
         return _sums(seen), seen.log_likelihood / rows.n_rows
 
-    def _take_step(self, sums: dict[str, Floats]) -> None:
+    def _batch_m_step(self, sums: dict[str, Floats]) -> None:
         self._set(chain_of_counts(**sums))
 
     def _settings(self, rows: Rows, run: Run) -> CategoricalSettings:
@@ -272,7 +274,7 @@ class CategoricalHMM(ChainModel):
         return CategoricalSettings(v, starts, steps, tol, draw_seed(self.random_state))
 
     @property
-    def _instead(self) -> tuple[str, str]:
+    def _advice(self) -> tuple[str, str]:
         own = "symbol of its own"
         return f"give it a {own}: {FILL}", f"mark it as NaN, then give that a {own}: {MARK}; {FILL}"
 

@@ -295,12 +295,12 @@ class GaussianHMM(ChainModel):
             warn(msg, FewerAnchorsWarning)
         return self
 
-    def _look(self, rows: Rows, edges: Any, run: Run, so_far: Any) -> tuple[dict[str, Floats], float]:
+    def _batch_e_step(self, rows: Rows, edges: Any, run: Run, so_far: Any) -> tuple[dict[str, Floats], float]:
         del so_far
         self.burn_in_ = memory_of_chain(self, rows, edges, self._run())  # of a sample, which is no pass
         return see_frames(self, rows, edges, run)
 
-    def _take_step(self, sums: dict[str, Floats]) -> None:
+    def _batch_m_step(self, sums: dict[str, Floats]) -> None:
         step_chain(self, sums)
 
     def _fit_from(self, given: dict[str, Floats], rows: Rows, edges: Numbers, settings: HMMSettings, run: Run) -> Self:

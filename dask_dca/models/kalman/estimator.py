@@ -677,15 +677,17 @@ class KalmanFilter(InitMixin, SequenceStream):
         left = refined.seen.errors[varied] / refined.seen.variances[varied]
         self.explained_variance_ratio_ = float(1.0 - left.mean()) if varied.any() else 0.0
 
-    def _look(self, rows: Rows, edges: Any, run: Run, so_far: dict[str, Floats]) -> tuple[dict[str, Floats], float]:
+    def _batch_e_step(
+        self, rows: Rows, edges: Any, run: Run, so_far: dict[str, Floats]
+    ) -> tuple[dict[str, Floats], float]:
         sums, log_likelihood, missing = filter_e_step(self, rows, edges, run, so_far)
         self.n_missing_entries_ += missing
         return sums, log_likelihood
 
-    def _alike(self, sums: dict[str, Floats], like: dict[str, Floats]) -> dict[str, Floats]:
+    def _match_sums(self, sums: dict[str, Floats], like: dict[str, Floats]) -> dict[str, Floats]:
         return as_incomplete_sums(sums) if sums and "seen" in like else sums
 
-    def _take_step(self, sums: dict[str, Floats]) -> None:
+    def _batch_m_step(self, sums: dict[str, Floats]) -> None:
         self._keep(filter_m_step(self, sums), self.n_sequences_, self.n_passes_)
 
     def _keep(self, system: LinearSystem, n_sequences: int, n_passes: int) -> None:

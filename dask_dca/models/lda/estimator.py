@@ -492,13 +492,15 @@ class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
         self.n_short_documents_ += round(census.n_short)
         self.n_empty_documents_ += round(census.n_empty)
 
-    def _look(self, rows: Rows, edges: Any, run: Run, so_far: dict[str, Floats]) -> tuple[dict[str, Floats], float]:
+    def _batch_e_step(
+        self, rows: Rows, edges: Any, run: Run, so_far: dict[str, Floats]
+    ) -> tuple[dict[str, Floats], float]:
         del edges
         sums, mean, census = see_documents(self, rows, run, so_far)
         self._tally(census)
         return sums, mean
 
-    def _take_step(self, sums: dict[str, Floats]) -> None:
+    def _batch_m_step(self, sums: dict[str, Floats]) -> None:
         step_topics(self, sums)
         self._measure_distances()
 

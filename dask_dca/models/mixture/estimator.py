@@ -217,7 +217,7 @@ class GaussianMixture(InitMixin, DensityMixin, RowStream):
     _sums: ClassVar = ("counts", "sums", "products")
     _tallies: ClassVar = ("n_samples_seen_", "n_iter_", "n_outliers_")
     _per_row: ClassVar = "predict_proba"
-    _of_holes: ClassVar = "Heavy tails and noise rows were not looked for, which takes complete rows."
+    _missing_note: ClassVar = "Heavy tails and noise rows were not looked for, which takes complete rows."
     _has_views: ClassVar = True
 
     covariance_type_: str
@@ -540,14 +540,14 @@ class GaussianMixture(InitMixin, DensityMixin, RowStream):
         gaussians = gaussians_of_factors(means, self.precisions_cholesky_, form, degrees=self.degrees_of_freedom_)
         return Densities(gaussians, np.log(self.weights_), tile_height(rows.n_rows, rows.n_features), space)
 
-    def _look(self, rows: Rows, edges: Any, run: Run, so_far: Any) -> tuple[dict[str, Floats], float]:
+    def _batch_e_step(self, rows: Rows, edges: Any, run: Run, so_far: Any) -> tuple[dict[str, Floats], float]:
         del edges, so_far
         sums, seen = see_batch(self, rows, self._densities(rows), run)
         self.n_outliers_ += seen.n_outliers
         self.lower_bound_ = seen.log_likelihood
         return sums, seen.log_likelihood
 
-    def _take_step(self, sums: dict[str, Floats]) -> None:
+    def _batch_m_step(self, sums: dict[str, Floats]) -> None:
         step_mixture(self, sums)
 
     def _warn_of_holes(self, rows: Rows, seen: Observed) -> None:
