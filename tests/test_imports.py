@@ -31,7 +31,7 @@ KERNELS = [  # the statistics of the models: arrays in, arrays out
     for name in (
         *("gaussians", "incomplete_gaussians", "kmeans", "neighbours", "nmf/free", "nmf/rays"),
         *(f"mixture/{name}" for name in ("e_step", "em", "family", "furthest", "leave_one_out", "moves", "search")),
-        *("hmm/recursions", "hmm/expectation", "hmm/model", "hmm/lending"),
+        *("hmm/recursions", "hmm/expectation", "hmm/model", "hmm/shrinkage"),
         *("kalman/system", "kalman/filter", "kalman/scan"),
         *("kalman/start", "kalman/em", "lda/documents", "lda/moves", "lda/topics"),
         *("subspace/landmarks", "subspace/clusters"),

@@ -110,11 +110,11 @@ def _drawn_tails(rows: np.ndarray, tails: np.ndarray, k: int) -> np.ndarray:
 
 
 def _random_labels(frames: np.ndarray, edges: np.ndarray, k: int, kind: str, floors: Any, seed: int, *_: Any) -> Any:
-    from dask_dca.models.hmm.model import model_of_labels
+    from dask_dca.models.hmm.model import labelled_model
     from dask_dca.models.hmm.start import anchored_starts
 
     rng, (_, within, tails) = np.random.default_rng(seed), anchored_starts(frames, edges, k, kind, floors, seed, *_)
-    model = model_of_labels(frames, edges, rng.integers(k, size=len(frames)), k, kind, floors)
+    model = labelled_model(frames, edges, rng.integers(k, size=len(frames)), k, kind, floors)
     jittered = model.means + 0.1 * rng.standard_normal(model.means.shape)
     return [replace(model, means=jittered)], within, tails
 
@@ -125,7 +125,7 @@ def _from_frames(frames: np.ndarray, edges: np.ndarray, k: int, kind: str, floor
 
     tails = start.tail_means(start.principal_coordinates(frames, max(k - 1, 1)), frames, k, seed, count)
     labels = start._partition(frames, tails, k)
-    model = start.model_of_labels(frames, edges, labels, k, kind, floors)
+    model = start.labelled_model(frames, edges, labels, k, kind, floors)
     return [model], within_variances(frames, labels, k), tails
 
 
@@ -135,7 +135,7 @@ HMM = {
     "all anchors (random labels)": Step(instead={"models.hmm.fit.anchored_starts": _random_labels}),
     "starts by lifted features": Step(instead={"models.hmm.fit.anchored_starts": _from_frames}),
     "split and merge": Step(instead={"models.hmm.fit.split_and_merge": _first}),
-    "steps on the sample": Step(instead={"models.hmm.fit._STEPS": (0, 0)}),
+    "steps on the sample": Step(instead={"models.hmm.fit._SAMPLE_STEPS": (0, 0)}),
     "floors by state": Step(instead={"models.hmm.fit.with_local_floors": _first}),
 }
 
@@ -286,7 +286,7 @@ STEPS: dict[str, dict[str, Step]] = {
     "hmm": HMM,
     "hmm, many frames": {
         "passes over all frames": Step({"max_iter": 0}),
-        "steps on the sample after a pass": Step(instead={"models.hmm.fit._INNER": (0, 0)}),
+        "steps on the sample after a pass": Step(instead={"models.hmm.fit._CORRECTED_STEPS": (0, 0)}),
     },
     "kalman": KALMAN,
     "kalman, many frames": {

@@ -33,8 +33,8 @@ MODELS = (
     Mutation(
         "sequences that begin inside a piece go on from the one before",
         "models/hmm/expectation.py",
-        "_by_step(step, piece - 1, steps, pieces)",
-        "_by_step(step, piece - 1 + 0 * step, steps, 0)",
+        "_pieces_by_step(step, piece - 1, steps, pieces)",
+        "_pieces_by_step(step, piece - 1 + 0 * step, steps, 0)",
         (TILES,),
     ),
     Mutation(
@@ -61,8 +61,8 @@ MODELS = (
     Mutation(
         "the difference from all frames is left out on the sample",
         "models/hmm/split.py",
-        "line + difference",
-        "line + 0.0 * difference",
+        "vector + difference",
+        "vector + 0.0 * difference",
         (CLIMB,),
     ),
     Mutation(
@@ -257,8 +257,8 @@ MODELS = (
     Mutation(
         "a state that is far behind at the end of a piece is lost",
         "models/hmm/recursions.py",
-        "(message < _LEAST) & _reached",
-        "(message < -1.0) & _reached",
+        "(message < _UNDERFLOW) & _reachable",
+        "(message < -1.0) & _reachable",
         ("models/hmm/test_recursions.py",),
     ),
     Mutation(

@@ -95,8 +95,8 @@ def unwanted(*_, **__):
         (dca.GaussianMixture(3, "tied-spherical", max_iter=1), None, [(mixture_learning, "start_partition")]),
         (
             dca.GaussianHMM(3, max_iter=1),
-            (hmm_frames, "_SAMPLE_FRAMES"),
-            [(hmm_fit, "anchored_starts"), (hmm_fit, "burn_in_that_forgets")],
+            (hmm_frames, "_MAX_SAMPLE_FRAMES"),
+            [(hmm_fit, "anchored_starts"), (hmm_fit, "forgetting_burn_in")],
         ),
         (dca.GaussianHMM(3, max_iter=1), None, [(hmm_fit, "anchored_starts"), (hmm_fit, "e_step_pass")]),
         (dca.GaussianHMM(max_iter=1, covariance_type="auto"), None, [(hmm_fit, "anchored_starts")]),

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats
-    from dask_dca.models.hmm.expectation import Expected
+    from dask_dca.models.hmm.expectation import ExpectedCounts
 
 _MOST_SYMBOLS = 5000
 
 
-def _sums(seen: Expected) -> dict[str, Floats]:
+def _sums(seen: ExpectedCounts) -> dict[str, Floats]:
     return {"starts": seen.starts, "transitions": seen.transitions, "emissions": emissions_of(seen)}
 
 
@@ -278,7 +278,7 @@ class CategoricalHMM(ChainModel):
         own = "symbol of its own"
         return f"give it a {own}: {FILL}", f"mark it as NaN, then give that a {own}: {MARK}; {FILL}"
 
-    def _drawn(self, states: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+    def _draw_frames(self, states: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
         cumulated = self.emissionprob_.cumsum(axis=1)[states]
         drawn = (rng.random(len(states))[:, None] >= cumulated).sum(axis=1)
         return np.minimum(drawn, self.emissionprob_.shape[1] - 1)[:, None]
@@ -301,10 +301,7 @@ class CategoricalHMM(ChainModel):
         max_steps(self)
 
     def _facts(self) -> dict[str, Any]:
-        return super()._facts() | {
-            "n_symbols": self.n_symbols_,
-            "anchor_symbols": self.anchor_symbols_.tolist(),
-        }
+        return super()._facts() | {"n_symbols": self.n_symbols_, "anchor_symbols": self.anchor_symbols_.tolist()}
 
     def _describe(self) -> list[str]:
         lines = [f"CategoricalHMM: {self.n_components_} states of {self.n_symbols_} symbols"]

@@ -23,8 +23,8 @@ from dask_dca.models.categorical.passes import CategoricalEmission, PlainSymbols
 from dask_dca.models.em import check_distribution, check_shape, expectation_maximisation
 from dask_dca.models.hmm.decoding import Decoder
 from dask_dca.models.hmm.expectation import lay_out
-from dask_dca.models.hmm.given import chain_in_order, even_chain, given_chain, order_in_time
-from dask_dca.models.hmm.model import likeliest_chain
+from dask_dca.models.hmm.given import chain_of_start, order_by_time, permuted_chain, uniform_chain
+from dask_dca.models.hmm.model import maximum_likelihood_chain
 from dask_dca.models.hmm.passes import e_step_pass, exact_e_step
 from dask_dca.models.hmm.recursions import Markov, safe_log
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.models.em import Refined
-    from dask_dca.models.hmm.expectation import Expected
+    from dask_dca.models.hmm.expectation import ExpectedCounts
 
 _SAMPLE: Final = (64, 256)  # runs of frames, and their length
 _TRIAL: Final = 20  # steps on the sample before starts are compared
@@ -67,7 +67,7 @@ class SymbolChain:
 class CategoricalFit:
     """A chain after Baum-Welch, the anchor symbols, and the likelihoods that starts reached on the sample."""
 
-    refined: Refined[SymbolChain, Expected]
+    refined: Refined[SymbolChain, ExpectedCounts]
     anchors: Numbers
     start_scores: list[float]
 
@@ -115,20 +115,20 @@ def _tried(frames: Floats, edges: Numbers, start: SymbolChain) -> tuple[SymbolCh
 
 def _refine(
     rows: Rows, edges: Numbers, start: SymbolChain, max_iter: int, tol: float, run: Run
-) -> Refined[SymbolChain, Expected]:
+) -> Refined[SymbolChain, ExpectedCounts]:
     """Baum-Welch over all frames."""
 
-    def _look(chain: SymbolChain) -> tuple[Expected, float]:
+    def _look(chain: SymbolChain) -> tuple[ExpectedCounts, float]:
         seen = see_symbols(rows, edges, chain, run)
         return seen, seen.log_likelihood / rows.n_rows
 
-    def _step(_: SymbolChain, seen: Expected) -> SymbolChain:
+    def _step(_: SymbolChain, seen: ExpectedCounts) -> SymbolChain:
         return chain_of_counts(seen.starts, seen.transitions, emissions_of(seen))
 
     return expectation_maximisation(start, _look, _step, max_iter=max_iter, tol=tol)
 
 
-def see_symbols(rows: Rows, edges: Numbers, chain: SymbolChain, run: Run) -> Expected:
+def see_symbols(rows: Rows, edges: Numbers, chain: SymbolChain, run: Run) -> ExpectedCounts:
     """Run the E-step over all frames."""
     length, burn_in = _PIECE
     layout = lay_out(edges, len(chain.emissions), length, burn_in)
@@ -136,7 +136,7 @@ def see_symbols(rows: Rows, edges: Numbers, chain: SymbolChain, run: Run) -> Exp
     return e_step_pass(rows, layout, emission, chain.markov, PlainSymbols(), run)[0]
 
 
-def emissions_of(seen: Expected) -> Floats:
+def emissions_of(seen: ExpectedCounts) -> Floats:
     """Expected number of each symbol in each state, (k, v)."""
     return seen.moments[seen.k :].reshape(seen.k, -1)
 
@@ -167,20 +167,20 @@ def fit_symbols_from_start(
     """
     start = _completed(rows, edges, k, given, settings, run)
 
-    def _look(chain: SymbolChain) -> tuple[Expected, float]:
+    def _look(chain: SymbolChain) -> tuple[ExpectedCounts, float]:
         emission = CategoricalEmission(safe_log(chain.emissions))
         seen, _ = exact_e_step(Decoder(rows, edges, emission, chain.markov, 0, run), emission, np.ascontiguousarray)
         return seen, seen.log_likelihood / rows.n_rows
 
-    def _step(chain: SymbolChain, seen: Expected) -> SymbolChain:
-        markov = likeliest_chain(seen.starts, seen.transitions, chain.markov, learnt)
+    def _step(chain: SymbolChain, seen: ExpectedCounts) -> SymbolChain:
+        markov = maximum_likelihood_chain(seen.starts, seen.transitions, chain.markov, learnt)
         return SymbolChain(markov, _likeliest_symbols(seen, chain.emissions) if "e" in learnt else chain.emissions)
 
     refined = expectation_maximisation(start, _look, _step, max_iter=settings.max_iter, tol=settings.tol)
     return CategoricalFit(refined, np.zeros(0, dtype=np.int64), [])
 
 
-def _likeliest_symbols(seen: Expected, before: Floats) -> Floats:
+def _likeliest_symbols(seen: ExpectedCounts, before: Floats) -> Floats:
     """Probabilities from expected counts; a state without frames keeps what it had."""
     counts = emissions_of(seen)
     total = counts.sum(axis=1, keepdims=True)
@@ -192,13 +192,13 @@ def _completed(
 ) -> SymbolChain:
     """A whole start: a uniform chain where none is given; symbols from anchors, their states in the order of time."""
     if "emissionprob_" in given:
-        markov = even_chain(k)
+        markov = uniform_chain(k)
         emissions = check_symbols(check_shape("emissionprob", given["emissionprob_"], (k, settings.n_symbols)))
     else:
         base = fit_categorical(rows, edges, k, replace(settings, max_iter=0), run).refined.model
-        order = order_in_time(base.markov, edges)
-        markov, emissions = chain_in_order(base.markov, order), base.emissions[order]
-    return SymbolChain(given_chain(given, markov), emissions)
+        order = order_by_time(base.markov, edges)
+        markov, emissions = permuted_chain(base.markov, order), base.emissions[order]
+    return SymbolChain(chain_of_start(given, markov), emissions)
 
 
 def check_symbols(values: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""Hidden Markov models, whatever their emissions: scores, states, paths and criteria of a model with parameters."""
+"""Base class of hidden Markov models: scores, states, paths and information criteria, for any emissions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dask_dca.errors import InvalidParameterError, StartWarning, warn
 from dask_dca.models.describe import passes_of
 from dask_dca.models.em import InitMixin, check_chain, check_letters, read_init
 from dask_dca.models.hmm.decoding import Decoder
-from dask_dca.models.hmm.recursions import Markov, next_filtered, states_ahead, stationary_distribution
+from dask_dca.models.hmm.recursions import Markov, filter_next, predict_states, stationary_distribution
 from dask_dca.models.sequences import by_groups, check_steps, check_vector
 from dask_dca.models.stream import SequenceStream
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats
     from dask_dca.models.em import Refined
 
-_SCANNED: Final = 2**17  # frames up to which sequences are scanned: exact, and fast enough
+_MAX_SCANNED_FRAMES: Final = 2**17  # maximum number of frames for which recursion="auto" scans
 
 
 class ChainModel(InitMixin, SequenceStream):
-    """Base of hidden Markov models. Everything here needs parameters only, which may also be set by hand."""
+    """Base of hidden Markov models. Its methods only need the parameters, which may also be set by hand."""
 
-    _parameters: ClassVar[tuple[str, ...]] = ("startprob_", "transmat_")  # and those of the emissions
-    _letters: ClassVar[dict[str, str]]  # what `params` and `init_params` call them
-    _words: ClassVar[dict[str, str]]  # and a dict that is `init`
+    _parameters: ClassVar[tuple[str, ...]] = ("startprob_", "transmat_")  # followed by those of the emissions
+    _letters: ClassVar[dict[str, str]]  # letters of `params` and `init_params`, with the attributes that they stand for
+    _words: ClassVar[dict[str, str]]  # keys of a dict `init`, with the attributes that they stand for
 
     init: Any
     params: str
@@ -124,7 +124,7 @@ class ChainModel(InitMixin, SequenceStream):
     @one_blas_thread()
     def filter_update(self, filtered_state: Any = None, observation: Any = None) -> Floats:
         """
-        Take one more frame in, as it comes: `filter` frame by frame.
+        Update the filtered state by one more frame: `filter` frame by frame.
 
         Parameters
         ----------
@@ -148,9 +148,9 @@ class ChainModel(InitMixin, SequenceStream):
         k, p = self._check_emission()
         before = None if filtered_state is None else check_vector("filtered_state", filtered_state, k)
         if observation is None:
-            return next_filtered(markov, before, np.zeros(k))
+            return filter_next(markov, before, np.zeros(k))
         frame = check_vector("observation", observation, p)
-        return next_filtered(markov, before, self._emission()(frame[None])[0])
+        return filter_next(markov, before, self._emission()(frame[None])[0])
 
     def forecast(self, X: Any, n_steps: int = 1, lengths: Any = None, *, groups: Any = None) -> tuple[Floats, ...]:
         """
@@ -173,7 +173,7 @@ class ChainModel(InitMixin, SequenceStream):
         probabilities : ndarray of float64, shape (n_steps, k)
             Of the states.
         means : ndarray of float64, shape (n_steps, p)
-            Expected frames; of symbols their probabilities, shape (n_steps, v), and nothing more.
+            ExpectedCounts frames; of symbols their probabilities, shape (n_steps, v), and nothing more.
         covariances : ndarray of float64, shape (n_steps, p, p)
             Covariances of the frames, to which the differences of the states' means add.
 
@@ -184,7 +184,7 @@ class ChainModel(InitMixin, SequenceStream):
         """
         count = check_steps(n_steps)
         last = self._decoder(X, lengths, groups).last_filtered()
-        ahead = states_ahead(last, self._chain().transmat, count)
+        ahead = predict_states(last, self._chain().transmat, count)
         return (ahead, *self._expected(ahead))
 
     def predict(self, X: Any, lengths: Any = None, *, groups: Any = None) -> Any:
@@ -278,12 +278,12 @@ class ChainModel(InitMixin, SequenceStream):
 
     @property
     def monitor_(self) -> SimpleNamespace:  # numpydoc ignore=RT01
-        """How the passes went, as hmmlearn says it: `history` of log likelihoods of all frames, `iter`, `converged`."""
+        """Convergence as hmmlearn reports it: `history` of the log likelihoods of all frames, `iter`, `converged`."""
         history = (self.log_likelihoods_ * self._n_frames()).tolist()
         return SimpleNamespace(history=history, iter=self.n_iter_, converged=self.converged_)
 
     def _n_frames(self) -> int:
-        """How many frames the model was fitted on."""
+        """Number of frames that the model was fitted on."""
         raise NotImplementedError
 
     def _check_parameters(self, rows: Any) -> None:
@@ -295,7 +295,7 @@ class ChainModel(InitMixin, SequenceStream):
             check_letters(name, getattr(self, name), "".join(self._letters))
 
     def _keep_history(self, refined: Refined[Any, Any], start_scores: list[float], n_sequences: int, run: Run) -> None:
-        """Keep how the fit went."""
+        """Store the history of a fit."""
         self.n_sequences_, self.n_passes_ = n_sequences, run.n_passes
         self.__dict__.update(refined.history, start_scores_=np.array(start_scores))
 
@@ -309,18 +309,18 @@ class ChainModel(InitMixin, SequenceStream):
         }
 
     def _history(self) -> str:
-        """How the fit went, in a line of text."""
+        """Describe the convergence of the fit in a line of text."""
         ends = "converged" if self.converged_ else "not converged: a larger max_iter gains a little"
         return f"log likelihood {self.log_likelihoods_[-1]:.6g} per frame after {passes_of(self)} ({ends})"
 
     @property
     def _starting_names(self) -> list[str]:
-        """Attributes that a fit takes as they are."""
-        learnt: Any = self.init_params  # what is no text is refused later on
+        """Attributes from which a fit starts, by `init_params`."""
+        learnt: Any = self.init_params  # other types are rejected by `_check_letters`
         return [name for letter, name in self._letters.items() if isinstance(learnt, str) and letter not in learnt]
 
     def _given(self) -> dict[str, Floats]:
-        """Where to start: parameters by the names of attributes; none for anchors."""
+        """Parameters to start from, by the names of attributes; empty for a start from anchors."""
         self._check_letters()
         start, kept = read_init(self, self._words), self._starting_names
         if self.warm_start and start:
@@ -364,11 +364,11 @@ class ChainModel(InitMixin, SequenceStream):
         """
         count = check_integer("n_samples", n_samples, 1)
         rng = np.random.default_rng(draw_seed(self.random_state if random_state is None else random_state))
-        states = self._walk(count, rng, currstate)
-        return self._drawn(states, rng), states
+        states = self._draw_states(count, rng, currstate)
+        return self._draw_frames(states, rng), states
 
-    def _walk(self, n_frames: int, rng: np.random.Generator, first: int | None) -> NDArray[np.int64]:
-        """Draw states."""
+    def _draw_states(self, n_frames: int, rng: np.random.Generator, first: int | None) -> NDArray[np.int64]:
+        """Draw a path of states."""
         markov = self._chain()
         k, draws, cumulated = len(markov.startprob), rng.random(n_frames), markov.transmat.cumsum(axis=1)
         states = np.empty(n_frames, dtype=np.int64)
@@ -378,40 +378,40 @@ class ChainModel(InitMixin, SequenceStream):
             states[t] = min(int(np.searchsorted(cumulated[states[t - 1]], draws[t], side="right")), k - 1)
         return states
 
-    def _drawn(self, states: NDArray[np.int64], rng: np.random.Generator) -> NDArray[Any]:
+    def _draw_frames(self, states: NDArray[np.int64], rng: np.random.Generator) -> NDArray[Any]:
         """Draw a frame in each of these states."""
         raise NotImplementedError
 
     def _n_parameters(self) -> int:
-        """How many free parameters the model has."""
+        """Number of free parameters."""
         raise NotImplementedError
 
     def _emission(self) -> Any:
-        """Log densities of frames in the states, from the parameters: of a tile (n, p), shape (n, k)."""
+        """Callable that evaluates the log densities (n, k) of a tile of frames (n, p) in the states."""
         raise NotImplementedError
 
     def _expected(self, probabilities: Floats) -> tuple[Floats, ...]:
-        """What frames are expected to be, given probabilities of their states (n, k)."""
+        """Expected frames, given probabilities (n, k) of their states."""
         raise NotImplementedError
 
     def _check_emission(self) -> tuple[int, int]:
-        """Check the parameters of the emissions; numbers of states and of features."""
+        """Check the parameters of the emissions, and return the numbers of states and of features."""
         raise NotImplementedError
 
     def _chain(self) -> Markov:
-        """The checked Markov chain."""
+        """Check all parameters, and return the Markov chain."""
         missing = [name for name in self._parameters if not hasattr(self, name)]
         if missing:
             msg = f"This {type(self).__name__} instance is not fitted yet; call fit first, or set {', '.join(missing)}"
             raise NotFittedError(msg)
-        for name in self._parameters:  # lists too, as hmmlearn takes them
+        for name in self._parameters:  # may be lists, as in hmmlearn
             setattr(self, name, np.asarray(getattr(self, name), dtype=np.float64))
         k, _ = self._check_emission()
         return Markov(*check_chain(self.startprob_, self.transmat_, k))
 
     @one_blas_thread()
     def _decoder(self, X: Any, lengths: Any, groups: Any, y: Any = None) -> Decoder:
-        """Sequences ready to be decoded, by a model that may have been made by hand."""
+        """Prepare sequences for decoding, by a model whose parameters may have been set by hand."""
         X, lengths = by_groups(X, lengths, groups)
         markov = self._chain()
         if not hasattr(self, "n_features_in_"):
@@ -419,7 +419,7 @@ class ChainModel(InitMixin, SequenceStream):
         rows = self._rows(X, reset=False)
         rule = check_option("recursion", self.recursion, ("auto", "segments", "scan"))
         burn_in: int = getattr(self, "burn_in_", 0)
-        if rule == "scan" or (rule == "auto" and rows.n_rows <= _SCANNED):
+        if rule == "scan" or (rule == "auto" and rows.n_rows <= _MAX_SCANNED_FRAMES):
             burn_in = 0
         elif rule == "segments" and not burn_in:
             msg = "recursion='segments' needs a model that forgets within 128 frames; use recursion='scan' or 'auto'"

@@ -17,7 +17,7 @@ from dask_dca.models.em import check_covariances, count_in_init
 from dask_dca.models.gaussians import prepare_gaussians
 from dask_dca.models.hmm.chain_model import ChainModel
 from dask_dca.models.hmm.fit import (
-    WIDEST,
+    MAX_FEATURES,
     check_hmm,
     choose_covariances,
     choose_states,
@@ -25,8 +25,8 @@ from dask_dca.models.hmm.fit import (
     warn_of_few_values,
     warn_of_floor,
 )
-from dask_dca.models.hmm.given import begin_chain, fit_from_start, memory_of_chain, see_frames, step_chain
-from dask_dca.models.hmm.model import GaussianEmission, count_parameters, in_form, mixed_moments, whole_covariances
+from dask_dca.models.hmm.given import chain_e_step, chain_m_step, fit_from_start, initial_sums, measure_chain_burn_in
+from dask_dca.models.hmm.model import GaussianEmission, as_matrices, count_parameters, in_form, mixed_moments
 from dask_dca.models.hmm.paper import fit_paper_hmm
 from dask_dca.models.sequences import by_groups
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.models.hmm.fit import HMMFit, HMMSettings
 
-_USED = 0.5  # frames below which a state counts as unused
+_MIN_USED_FRAMES = 0.5  # frames below which a state counts as unused
 
 
 class GaussianHMM(ChainModel):
@@ -111,7 +111,7 @@ class GaussianHMM(ChainModel):
     anchor_indices_ : ndarray of int64, shape (k,)
         For each state the real frame that is most typical of it: of greatest density.
     state_counts_ : ndarray of float64, shape (k,)
-        Expected number of frames in each state.
+        ExpectedCounts number of frames in each state.
     n_components_ : int
         Number of states.
     n_components_range_ : tuple of int
@@ -281,12 +281,12 @@ class GaussianHMM(ChainModel):
         self._keep(found, edges, run)
         self.n_unobserved_rows_, self.n_missing_entries_ = unobserved, rows.n_rows * rows.n_features - n_observed
         if not holes:
-            self._begin_stream(begin_chain(self, found), rows.n_rows)
+            self._begin_stream(initial_sums(self, found), rows.n_rows)
         n_entries, remedy = (rows.n_rows - unobserved) * rows.n_features, "use fewer states, or covariance_type='diag'"
         warn_of_few_entries(n_observed, n_entries, self._n_parameters(), in_blocks=found.in_blocks, remedy=remedy)
         if self.min_covar == "auto":
-            warn_of_floor(found.model.resting, self.covariances_, self.covariance_type_)
-        unused = int((self.state_counts_ < _USED).sum())
+            warn_of_floor(found.model.at_floor, self.covariances_, self.covariance_type_)
+        unused = int((self.state_counts_ < _MIN_USED_FRAMES).sum())
         if not warn_of_few_values(found.n_distinct, k) and unused:
             msg = (
                 f"{unused} of {self.n_components_} states are in no frame; fit again with "
@@ -297,11 +297,11 @@ class GaussianHMM(ChainModel):
 
     def _batch_e_step(self, rows: Rows, edges: Any, run: Run, so_far: Any) -> tuple[dict[str, Floats], float]:
         del so_far
-        self.burn_in_ = memory_of_chain(self, rows, edges, self._run())  # of a sample, which is no pass
-        return see_frames(self, rows, edges, run)
+        self.burn_in_ = measure_chain_burn_in(self, rows, edges, self._run())  # of a sample, which is no pass
+        return chain_e_step(self, rows, edges, run)
 
     def _batch_m_step(self, sums: dict[str, Floats]) -> None:
-        step_chain(self, sums)
+        chain_m_step(self, sums)
 
     def _fit_from(self, given: dict[str, Floats], rows: Rows, edges: Numbers, settings: HMMSettings, run: Run) -> Self:
         """Learn from a start."""
@@ -329,7 +329,7 @@ class GaussianHMM(ChainModel):
             settings = replace(settings, covariance_type=kind)
         return replace(fit_hmm(rows, edges, k, settings, run), n_range=bounds), k
 
-    def _drawn(self, states: Numbers, rng: np.random.Generator) -> Floats:
+    def _draw_frames(self, states: Numbers, rng: np.random.Generator) -> Floats:
         roots, noise = np.linalg.cholesky(self.covars_), rng.standard_normal((len(states), self.means_.shape[1]))
         return self.means_[states] + np.einsum("nij,nj->ni", roots[states], noise)
 
@@ -337,7 +337,7 @@ class GaussianHMM(ChainModel):
     def covars_(self) -> Floats:  # numpydoc ignore=RT01
         """Covariances as one matrix for each state (k, p, p); to be set in the shape of their type."""
         covariances = np.asarray(self.covariances_, dtype=np.float64)
-        return whole_covariances(covariances, self._form, *self._shape_of_means())
+        return as_matrices(covariances, self._form, *self._shape_of_means())
 
     @covars_.setter
     def covars_(self, values: Any) -> None:  # numpydoc ignore=GL08
@@ -361,10 +361,10 @@ class GaussianHMM(ChainModel):
 
     def _expected(self, probabilities: Floats) -> tuple[Floats, ...]:
         means, p = np.asarray(self.means_, dtype=np.float64), self.n_features
-        if p > WIDEST:
+        if p > MAX_FEATURES:
             msg = (
-                f"forecast makes covariances of {p} x {p} features, and at most {WIDEST} are possible; for the states "
-                "and means alone: ahead = model.filter(X)[-1] @ model.transmat_ and ahead @ model.means_"
+                f"forecast makes covariances of {p} x {p} features, and at most {MAX_FEATURES} are possible; for states"
+                " and means alone: ahead = model.filter(X)[-1] @ model.transmat_ and ahead @ model.means_"
             )
             raise InvalidInputError(msg)
         return mixed_moments(probabilities, means, self.covars_)

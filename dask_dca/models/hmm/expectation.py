@@ -1,14 +1,13 @@
-"""The E-step of Baum and Welch on frames that are laid out in pieces, side by side.
+"""The E-step of the Baum-Welch algorithm on frames laid out as pieces, side by side.
 
-All sequences, one after the other, are cut into pieces of L frames, wherever sequences end; M pieces are a *tile*, and
-tiles begin at multiples of M L whatever the blocks are, so that a tile's numbers have the same bits for any chunking.
-A tile has the piece before and the piece after, too: a recursion enters a piece from the last frames of the one before
-it, or the first of the one after it, where it has forgotten where it began. Where a sequence begins, inside a piece as
-well, it begins anew.
+The concatenated sequences are cut into pieces of L frames, regardless of where sequences end; M pieces form a *tile*.
+Tiles begin at multiples of M L for any blocks, so that a tile's numbers have the same bits for any chunking. A tile
+includes the previous and the next piece: the recursions start a burn-in before a piece, in the last frames of the
+previous one or the first of the next one, and restart wherever a sequence begins or ends, also inside a piece.
 
-Arrays are (step, direction, state, piece). Densities are scaled by the greatest of each frame, messages on every fourth
-step; densities below exp(-87) of the greatest count as that much, which no chain without impossible transitions can
-tell from less.
+Arrays are (step, direction, state, piece). Densities are scaled by the maximum of each frame, and messages every fourth
+step. Densities below exp(-87) of the maximum are raised to this value, which makes no difference to a chain without
+impossible transitions.
 """
 
 from __future__ import annotations
@@ -28,77 +27,71 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Mask, Numbers
     from dask_dca.models.hmm.recursions import Markov, Scratch
 
-    Places = tuple[NDArray[np.intp] | None, ...]  # for each step, on which pieces; None for none
+    Places = tuple[NDArray[np.intp] | None, ...]  # for each step the indices of pieces, or None
 
-_LENGTH: Final = (24, 64)  # frames of a piece where they are few, and where they are many
-_MANY: Final = 3000
-_BURN_IN: Final = 16
-_PIECES: Final = (16, 128)  # of a tile: least and greatest number
-_ENTRIES: Final = 2**19  # numbers of a tile
+_PIECE_FRAMES: Final = (24, 64)  # length of a piece below and from _MANY_FRAMES frames on
+_MANY_FRAMES: Final = 3000  # number of frames from which on pieces are long
+_BURN_IN: Final = 16  # frames of a burn-in
+_N_PIECES_RANGE: Final = (16, 128)  # minimum and maximum number of pieces of a tile
+_MAX_TILE_ENTRIES: Final = 2**19  # maximum number of entries of a tile
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How frames are laid out, by their number and by where sequences end alone."""
+    """Layout of frames in pieces and tiles, which depends only on the lengths of the sequences."""
 
     edges: Numbers  # (m + 1,): first frame of each sequence, and the number of frames
     length: int  # L, frames of a piece
-    burn_in: int  # frames of its neighbours by which a piece is entered
-    pieces: int  # M, side by side in a tile
+    burn_in: int  # frames of the neighbouring pieces before the recursions enter a piece
+    n_pieces: int  # M, pieces of a tile
 
     @property
-    def frames(self) -> int:
-        """How many frames a tile has of its own.
-
-        Returns M L.
-        """
-        return self.length * self.pieces
+    def n_frames(self) -> int:
+        """Number M L of a tile's own frames."""
+        return self.length * self.n_pieces
 
 
 @dataclass(frozen=True)
 class Tile:
-    """M pieces side by side, between the one before them and the one after.
+    """M pieces side by side, with the previous and the next one.
 
-    begin: number of the first own frame; features (q, L, M + 2): of each frame; zero where there is none; exists (L, M
-    + 2): where there is one; None for everywhere; enter, leave: for each step of the forward recursion the pieces on
-    which a sequence begins there, and for each step of the backward one those on which it ends; early_enter,
-    early_leave: the same for the steps of the burn-in.
+    begin: number of the first own frame; features (q, L, M + 2): zero where there is no frame; exists (L, M + 2): mask
+    of frames, None if there are no gaps; begins, ends: for each step of the forward recursion the pieces in which a
+    sequence begins, and for each step of the backward one those in which a sequence ends; early_begins, early_ends: the
+    same for the burn-in.
     """
 
     begin: int
     features: Floats
     exists: Mask | None
-    enter: Places
-    leave: Places
-    early_enter: Places
-    early_leave: Places
+    begins: Places
+    ends: Places
+    early_begins: Places
+    early_ends: Places
 
 
 def lay_out(edges: Numbers, width: int, length: int | None = None, burn_in: int = _BURN_IN) -> Layout:
-    """Decide how frames are laid out.
+    """Choose the layout of frames.
 
-    edges (m + 1,): from `as_edges`; width: numbers per frame; length: frames of a piece; by their number if None;
-    burn_in: at most as many.
+    edges (m + 1,): from `as_edges`; width: entries per frame; length: frames of a piece, chosen by the number of frames
+    if None; burn_in: maximum burn-in.
     """
     n = int(edges[-1])
-    length = min(_LENGTH[int(n >= _MANY)] if length is None else length, n)
+    length = min(_PIECE_FRAMES[int(n >= _MANY_FRAMES)] if length is None else length, n)
     if n <= length + burn_in:
         length = n
-    most = int(np.clip(_ENTRIES // (length * max(width, 1)), *_PIECES))
+    most = int(np.clip(_MAX_TILE_ENTRIES // (length * max(width, 1)), *_N_PIECES_RANGE))
     return Layout(edges, length, min(burn_in, length), min(most, -(-n // length)))
 
 
-def in_time(layout: Layout, values: NDArray[Any]) -> NDArray[Any]:
-    """Put values of a tile's own frames in the order of time.
-
-    values (..., L, M). Returns (..., M L).
-    """
-    return np.ascontiguousarray(values.swapaxes(-1, -2)).reshape(*values.shape[:-2], layout.frames)
+def time_order(layout: Layout, values: NDArray[Any]) -> NDArray[Any]:
+    """Reorder values (..., L, M) of a tile's own frames in time, (..., M L)."""
+    return np.ascontiguousarray(values.swapaxes(-1, -2)).reshape(*values.shape[:-2], layout.n_frames)
 
 
-def _part(layout: Layout, begin: int, frames: Floats, low: int) -> Floats:
-    """The frames of a tile and its neighbours ((M + 2) L, p), zeros where there is none; `frames` begin at `low`."""
-    first, count = begin - layout.length, layout.frames + 2 * layout.length
+def _padded_frames(layout: Layout, begin: int, frames: Floats, low: int) -> Floats:
+    """Frames of a tile and its neighbours ((M + 2) L, p), padded with zeros; `frames` begin at number `low`."""
+    first, count = begin - layout.length, layout.n_frames + 2 * layout.length
     here = frames[max(first - low, 0) : first + count - low]
     if len(here) == count:
         return here
@@ -108,14 +101,14 @@ def _part(layout: Layout, begin: int, frames: Floats, low: int) -> Floats:
     return whole
 
 
-def lay_tile(layout: Layout, begin: int, frames: Floats, low: int, features: Callable[[Floats], Floats]) -> Tile:
-    """Lay the frames of a tile out.
+def lay_out_tile(layout: Layout, begin: int, frames: Floats, low: int, features: Callable[[Floats], Floats]) -> Tile:
+    """Lay out the frames of a tile.
 
-    begin: number of its first own frame; frames (n, p): those that it has, and its neighbours; low: number of the first
-    of them; features: from values (p, L, M + 2) to (q, L, M + 2).
+    begin: number of its first own frame; frames (n, p): its frames and those of its neighbours, from number `low` on;
+    features: maps values (p, L, M + 2) to features (q, L, M + 2).
     """
-    frames = _part(layout, begin, frames, low)
-    steps, pieces, n = layout.length, layout.pieces, int(layout.edges[-1])
+    frames = _padded_frames(layout, begin, frames, low)
+    steps, pieces, n = layout.length, layout.n_pieces, int(layout.edges[-1])
     shape = (pieces + 2, steps)
     values = features(frames.reshape(*shape, -1).transpose(2, 1, 0))
     first, exists = begin - steps, None
@@ -124,7 +117,7 @@ def lay_tile(layout: Layout, begin: int, frames: Floats, low: int, features: Cal
         exists = (number >= 0) & (number < n)
         values[:, ~exists] = 0.0
     low, high = np.searchsorted(layout.edges, [first, first + len(frames) + 1])
-    at = layout.edges[low:high] - first  # where sequences begin; the one before it has ended a frame earlier
+    at = layout.edges[low:high] - first  # where sequences begin; the previous one ends a frame earlier
     piece, step = np.divmod(at, steps)
     before, last = np.divmod(at - 1, steps)
     early, late = step - (steps - layout.burn_in), layout.burn_in - 1 - last
@@ -132,15 +125,15 @@ def lay_tile(layout: Layout, begin: int, frames: Floats, low: int, features: Cal
         begin,
         values,
         exists,
-        _by_step(step, piece - 1, steps, pieces),
-        _by_step(steps - 1 - last, before - 1, steps, pieces),
-        _by_step(early, piece, layout.burn_in, pieces),
-        _by_step(late, before - 2, layout.burn_in, pieces),
+        _pieces_by_step(step, piece - 1, steps, pieces),
+        _pieces_by_step(steps - 1 - last, before - 1, steps, pieces),
+        _pieces_by_step(early, piece, layout.burn_in, pieces),
+        _pieces_by_step(late, before - 2, layout.burn_in, pieces),
     )
 
 
-def _by_step(step: Numbers, piece: Numbers, steps: int, pieces: int) -> Places:
-    """For each step the pieces, of those that are the tile's."""
+def _pieces_by_step(step: Numbers, piece: Numbers, steps: int, pieces: int) -> Places:
+    """Group the tile's own pieces by step."""
     own = (step >= 0) & (step < steps) & (piece >= 0) & (piece < pieces)
     found: list[NDArray[np.intp] | None] = [None] * steps
     for t in np.unique(step[own]).tolist():
@@ -148,37 +141,37 @@ def _by_step(step: Numbers, piece: Numbers, steps: int, pieces: int) -> Places:
     return tuple(found)
 
 
-_EVERY: Final = 4  # steps after which messages are scaled
-_LEAST: Final = np.float32(-87.0)  # logarithm of a density over the greatest
+_RESCALE_STEPS: Final = 4  # number of steps after which messages are rescaled
+_MIN_LOG_DENSITY: Final = np.float32(-87.0)  # minimum log density relative to the maximum, near float32's limit
 
 
 class Emissions(Protocol):
-    """What states emit, for tiles of features."""
+    """Emissions of the states, on tiles of features."""
 
     @property
     def origins(self) -> Floats | None:
-        """What Gaussian states take their moments about (k, p)."""
+        """Origins (k, p) of the moments of Gaussian states."""
         ...
 
     def log_densities(self, features: Floats) -> Floats:
-        """Evaluate the log densities: of features (q, n), shape (k, n)."""
+        """Evaluate the log densities (k, n) of features (q, n)."""
         ...
 
     def sums(self, weights: Floats, features: Floats) -> Floats:
-        """Sum what the next M-step needs of features (q, n) by weights (k, n): counts (k,), and more in one line."""
+        """Sum features (q, n) by weights (k, n) for the M-step, in one vector that begins with counts (k,)."""
         ...
 
     def scales(self) -> Floats:
-        """Say in proportion to what these are to be rounded: powers of two."""
+        """Return the scales of these sums, powers of two, relative to which they are rounded."""
         ...
 
 
 @dataclass(frozen=True)
-class Expectation:
-    """What an E-step sees in a tile.
+class TileSums:
+    """Result of an E-step on a tile.
 
-    sums: log likelihood, starts (k,), transitions (k, k) and the sums of the emissions, in one line; log_densities (k,
-    L, M); posteriors (L, k, M).
+    sums: log likelihood, starts (k,), transitions (k, k) and the sums of the emissions, in one vector; log_densities
+    (k, L, M); posteriors (L, k, M).
     """
 
     sums: Floats
@@ -187,127 +180,112 @@ class Expectation:
 
 
 @dataclass(frozen=True)
-class Expected:
-    """What an E-step sees in frames.
+class ExpectedCounts:
+    """Expected counts of an E-step, over all frames.
 
-    line: the sums of `Expectation`, over all of them; k: number of states; origins (k, p): what moments of Gaussian
-    states are about.
+    vector: the sums of `TileSums`; k: number of states; origins (k, p): of the moments of Gaussian states.
     """
 
-    line: Floats
+    vector: Floats
     k: int
     origins: Floats | None = None
 
     @property
     def log_likelihood(self) -> float:
-        """Log likelihood of all sequences.
-
-        Returns the sum over frames.
-        """
-        return float(self.line[0])
+        """Log likelihood of all sequences."""
+        return float(self.vector[0])
 
     @property
     def starts(self) -> Floats:
-        """Expected number of sequences that start in each state.
-
-        Returns (k,).
-        """
-        return self.line[1 : 1 + self.k]
+        """Expected number of sequences that start in each state (k,)."""
+        return self.vector[1 : 1 + self.k]
 
     @property
     def transitions(self) -> Floats:
-        """Expected number of transitions between states.
-
-        Returns (k, k).
-        """
-        return self.line[1 + self.k : 1 + self.k + self.k**2].reshape(self.k, self.k)
+        """Expected number of transitions between states (k, k)."""
+        return self.vector[1 + self.k : 1 + self.k + self.k**2].reshape(self.k, self.k)
 
     @property
     def moments(self) -> Floats:
-        """The sums of the emissions.
-
-        Returns (...,): the rest of the line.
-        """
-        return self.line[1 + self.k + self.k**2 :]
+        """The sums of the emissions, in one vector."""
+        return self.vector[1 + self.k + self.k**2 :]
 
     @property
     def counts(self) -> Floats:
-        """Expected number of frames in each state.
-
-        Returns (k,): the first of the emissions' sums.
-        """
+        """Expected number of frames in each state (k,)."""
         return self.moments[: self.k]
 
 
 @dataclass(frozen=True)
 class _Messages:
-    """Of the forward recursion and of the backward one, all (L, k, M).
+    """Messages of both recursions, (L, k, M).
 
-    filtered: scaled so that with `beyond` it sums to one; behind: density times `beyond`; beyond: of all that follows;
-    after (k, M): `behind` at the first frame of the next piece; log_likelihood: of the pieces, less the peaks.
+    filtered: forward messages; backward: backward messages; weighted: densities times `backward`;
+    next_weighted (k, M): `weighted` at the first frame of the next piece; log_likelihood: of the pieces,
+    without the maxima by which densities are scaled.
     """
 
     filtered: Floats
-    behind: Floats
-    beyond: Floats
-    after: Floats
+    weighted: Floats
+    backward: Floats
+    next_weighted: Floats
     log_likelihood: float
 
 
-def expectation(layout: Layout, tile: Tile, emissions: Emissions, markov: Markov, scratch: Scratch) -> Expectation:
-    """Run both recursions over the pieces of a tile, and sum what the M-step needs.
+def expectation(layout: Layout, tile: Tile, emissions: Emissions, markov: Markov, scratch: Scratch) -> TileSums:
+    """Run both recursions over the pieces of a tile, and compute the M-step's sums.
 
-    scratch: memory of an earlier call, whose posteriors are lost.
+    scratch: reused memory; overwrites the posteriors of an earlier call.
     """
     q, steps, wide = tile.features.shape
     k, own = len(markov.startprob), slice(1, wide - 1)
     logs = emissions.log_densities(tile.features.reshape(q, -1))
     peaks = np.maximum.reduce(logs, axis=0)
     scaled = np.subtract(logs, peaks, out=np.empty(logs.shape, dtype=np.float32), casting="same_kind")
-    densities = np.exp(np.maximum(scaled, _LEAST, out=scaled), out=scaled).reshape(k, steps, wide)
+    densities = np.exp(np.maximum(scaled, _MIN_LOG_DENSITY, out=scaled), out=scaled).reshape(k, steps, wide)
     peaks = peaks.reshape(steps, wide)[:, own]
     if tile.exists is not None:
         densities[:, ~tile.exists] = 1.0
         peaks = peaks[tile.exists[:, own]]
     found = _messages(layout, tile, densities, markov, scratch)
     posteriors, transitions = _posteriors(tile, found, markov, scratch)
-    starts = sum((posteriors[t][:, at].sum(axis=1) for t, at in enumerate(tile.enter) if at is not None), np.zeros(k))
+    starts = sum((posteriors[t][:, at].sum(axis=1) for t, at in enumerate(tile.begins) if at is not None), np.zeros(k))
     weights = scratch.array("weights", (k, steps, wide))
     weights[:, :, 0] = weights[:, :, -1] = 0.0
     weights[:, :, own] = posteriors.transpose(1, 0, 2)
     sums = emissions.sums(weights.reshape(k, -1), tile.features.reshape(q, -1))
     line = np.concatenate([[found.log_likelihood + peaks.sum()], starts, transitions.ravel(), sums])
-    return Expectation(line, logs.reshape(k, steps, wide)[:, :, own], posteriors)
+    return TileSums(line, logs.reshape(k, steps, wide)[:, :, own], posteriors)
 
 
 def _messages(
     layout: Layout, tile: Tile, densities: NDArray[np.float32], markov: Markov, scratch: Scratch
 ) -> _Messages:
-    """Both recursions at once: entry 0 of the second axis runs forward, entry 1 backward from the last step."""
+    """Run both recursions at once: entry 0 of the second axis forward, entry 1 backward from the last step."""
     k, steps, wide = densities.shape
     m, matrices = wide - 2, np.stack([markov.transmat.T, markov.transmat])
     both, predicted = (scratch.array(name, (steps, 2, k, m)) for name in ("both", "predicted"))
     both[:, 0] = densities[:, :, 1:-1].transpose(1, 0, 2)
     both[:, 1] = both[::-1, 0]
-    predicted[0], after = _entered(layout, tile, densities, markov, matrices)
-    logs = np.empty((-(-steps // _EVERY), m))
+    predicted[0], after = _entry_messages(layout, tile, densities, markov, matrices)
+    logs = np.empty((-(-steps // _RESCALE_STEPS), m))
     for t in range(steps):
         message, before = both[t], predicted[t]
         if t:
             np.matmul(matrices, both[t - 1], out=before)
-        _begin_anew(before, tile.enter[t], tile.leave[t], markov, both[t - 1, 0] if t else None)
+        _restart_sequences(before, tile.begins[t], tile.ends[t], markov, both[t - 1, 0] if t else None)
         np.multiply(message, before, out=message)
-        if t % _EVERY == _EVERY - 1 or t == steps - 1:
+        if t % _RESCALE_STEPS == _RESCALE_STEPS - 1 or t == steps - 1:
             total = np.add.reduce(message, axis=1)
-            logs[t // _EVERY] = total[0]
+            logs[t // _RESCALE_STEPS] = total[0]
             np.divide(message, total[:, None], out=message)
     return _Messages(both[:, 0], both[::-1, 1], predicted[::-1, 1], after, float(np.log(logs).sum()))
 
 
-def _entered(
+def _entry_messages(
     layout: Layout, tile: Tile, densities: NDArray[np.float32], markov: Markov, matrices: Floats
 ) -> tuple[Floats, Floats]:
-    """Predictions (2, k, M) with which pieces are entered, from the neighbours' frames; the backward message there."""
+    """Run the burn-in: predictions (2, k, M) at the entry of pieces, and the weighted backward message there."""
     k, steps, wide = densities.shape
     burn_in, m = layout.burn_in, wide - 2
     early = np.empty((burn_in, 2, k, m))
@@ -318,21 +296,21 @@ def _entered(
     for t in range(burn_in):
         if t:
             now = np.matmul(matrices, now)
-        _begin_anew(now, tile.early_enter[t], tile.early_leave[t], markov, None)
+        _restart_sequences(now, tile.early_begins[t], tile.early_ends[t], markov, None)
         now *= early[t]
-        if t % _EVERY == _EVERY - 1 or t == burn_in - 1:
+        if t % _RESCALE_STEPS == _RESCALE_STEPS - 1 or t == burn_in - 1:
             now /= np.add.reduce(now, axis=1)[:, None]
     return np.matmul(matrices, now), now[1]
 
 
-def _begin_anew(
+def _restart_sequences(
     predicted: Floats,
     enter: NDArray[np.intp] | None,
     leave: NDArray[np.intp] | None,
     markov: Markov,
     last: Floats | None,
 ) -> None:
-    """Let sequences begin and end; the scale of the `last` forward message (k, m) is kept for the likelihood."""
+    """Reset messages where sequences begin and end; forward ones keep the scale of the `last` message (k, m)."""
     if enter is not None:
         scale = 1.0 if last is None else last[:, enter].sum(axis=0)
         predicted[0][:, enter] = markov.startprob[:, None] * scale
@@ -341,23 +319,22 @@ def _begin_anew(
 
 
 def _posteriors(tile: Tile, found: _Messages, markov: Markov, scratch: Scratch) -> tuple[Floats, Floats]:
-    """Posteriors (L, k, M), and expected transitions (k, k)."""
+    """Compute posteriors (L, k, M), and expected transitions (k, k)."""
     filtered, steps = found.filtered, len(found.filtered)
-    posteriors = np.multiply(filtered, found.beyond, out=scratch.array("posteriors", filtered.shape))
+    posteriors = np.multiply(filtered, found.backward, out=scratch.array("posteriors", filtered.shape))
     total = np.add.reduce(posteriors, axis=1)
     scale = 1.0 / total if tile.exists is None else tile.exists[:, 1:-1] / total
     posteriors *= scale[:, None]
     filtered *= scale[:, None]
-    for t, at in enumerate(tile.leave):
-        if at is not None:  # no pair with the next sequence
+    for t, at in enumerate(tile.ends):
+        if at is not None:  # no transition into the next sequence
             filtered[steps - 1 - t][:, at] = 0.0
-    pairs = np.matmul(filtered[:-1], found.behind[1:].swapaxes(1, 2)).sum(axis=0) + filtered[-1] @ found.after.T
+    pairs = (
+        np.matmul(filtered[:-1], found.weighted[1:].swapaxes(1, 2)).sum(axis=0) + filtered[-1] @ found.next_weighted.T
+    )
     return posteriors, pairs * markov.transmat
 
 
-def labels_of(layout: Layout, posteriors: Floats) -> NDArray[np.intp]:
-    """Find the most likely state of each frame by itself.
-
-    posteriors (L, k, M). Returns (M L,), in the order of time.
-    """
-    return in_time(layout, posteriors.argmax(axis=1))
+def most_likely_states(layout: Layout, posteriors: Floats) -> NDArray[np.intp]:
+    """Find the state of greatest posterior (L, k, M) of each frame, in the order of time (M L,)."""
+    return time_order(layout, posteriors.argmax(axis=1))

@@ -1,7 +1,7 @@
-"""Gaussian states of a Markov chain: densities of whole and incomplete frames, sums, and the M-steps that use them.
+"""Gaussian states of a Markov chain: densities of complete and incomplete frames, their sums, and the M-steps.
 
-Frames are in standard units: about a centre, over a scale. A state whose spread is tiny beside its distance from the
-centre is *far*: squares about the centre would lose the digits that matter, and are taken about its mean.
+Frames are standardised by a centre and a scale. A state whose deviations are tiny relative to its distance from the
+centre is *far*: squares about the centre would lose digits, so they are taken about its mean.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from dask_dca.models.gaussians import (
     rests_on_floor,
     variances_of,
 )
-from dask_dca.models.hmm.lending import VISITED, lend_covariances
 from dask_dca.models.hmm.recursions import Markov, smoothed_chain
+from dask_dca.models.hmm.shrinkage import MIN_FRAMES, shrink_covariances
 from dask_dca.models.incomplete_gaussians import completed_rows, observed_log_densities, typicality
 from dask_dca.models.kmeans import label_counts
 
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.models.hmm.expectation import Expected
+    from dask_dca.models.hmm.expectation import ExpectedCounts
     from dask_dca.models.incomplete_gaussians import CompletedRows
 
-_LEAST_DEVIATION: Final = 2.0**-40  # of a feature's own: moments about a point are not rounded finer
+_MIN_DEVIATION: Final = 2.0**-40  # minimum scale of rounding of moments about a mean, in standard units
 
 
 @dataclass(frozen=True)
 class FrameFeatures:
-    """The features of frames whose weighted sums are moments: values in standard units, their squares, and ones.
+    """Features of frames whose weighted sums are moments: standardised values, their squares, and ones.
 
-    kind: form of the covariances, "full" where entries are missing, which are NaN; centre, units (p,): what frames are
-    less, and over.
+    kind: form of the covariances, "full" if entries are missing (NaN); centre, units (p,): frames are standardised as
+    (x - centre) / units.
     """
 
     kind: str
@@ -53,10 +53,7 @@ class FrameFeatures:
     units: Floats
 
     def __call__(self, values: Floats) -> Floats:
-        """List them.
-
-        values (p, L, m): frames. Returns (q, L, m): with squares where they are "diag", their sum where "spherical".
-        """
+        """Compute features (q, L, m) of frames (p, L, m), with squares for "diag", and their sum for "spherical"."""
         p, shape = len(values), (-1, *[1] * (values.ndim - 1))
         squares = {"diag": p, "spherical": 1}.get(self.kind, 0)
         found = np.empty((p + squares + 1, *values.shape[1:]))
@@ -75,8 +72,7 @@ class FrameFeatures:
 class GaussianStates:
     """Densities and sums of k Gaussian states.
 
-    gaussians: about zero; log_scale: what log densities are lower by; origins (k, p): points that moments are taken
-    about, zero or a mean.
+    gaussians: about zero; log_scale: subtracted from log densities; origins (k, p): of the moments, zero or a mean.
     """
 
     gaussians: Gaussians
@@ -95,7 +91,7 @@ class GaussianStates:
 
     @property
     def factors(self) -> Floats:
-        """Of the inverse covariances: P with P P' the inverse, or reciprocal deviations."""
+        """Factors P of the inverse covariances P P', or reciprocal standard deviations."""
         return self.gaussians.precisions_cholesky
 
     @property
@@ -104,24 +100,21 @@ class GaussianStates:
         return self.gaussians.log_determinants + log_peak(self.means.shape[1], np.inf) - self.log_scale
 
     def log_densities(self, features: Floats) -> Floats:
-        """Evaluate the log densities.
-
-        features (q, n): from `FrameFeatures`. Returns (k, n).
-        """
+        """Evaluate the log densities (k, n) of features (q, n) from `FrameFeatures`."""
         p = self.means.shape[1]
         found: Floats
         if self.kind == "full":
-            found = np.stack([self._about_mean(features[:p], j) for j in range(len(self.means))])
+            found = np.stack([self._log_density_about_mean(features[:p], j) for j in range(len(self.means))])
         else:
-            found = self._linear() @ features
+            found = self._linear_form() @ features
             if self.kind == "tied":
                 found -= 0.5 * ((self.factors.T @ features[:p]) ** 2).sum(axis=0)
             for j in np.flatnonzero(self.gaussians.far).tolist():
-                found[j] = self._about_mean(features[:p], j)
+                found[j] = self._log_density_about_mean(features[:p], j)
         return found
 
-    def _linear(self) -> Floats:
-        """Log densities as a matrix of features."""
+    def _linear_form(self) -> Floats:
+        """Coefficients (k, q) of the log densities as a linear form in the features."""
         if self.kind == "tied":
             linear, squares = self.means @ self.factors @ self.factors.T, np.zeros((len(self.means), 0))
         else:
@@ -130,20 +123,20 @@ class GaussianStates:
         constants = self.constants - 0.5 * (self.means * linear).sum(axis=1)
         return np.hstack([linear, squares, constants[:, None]])
 
-    def _about_mean(self, values: Floats, j: int) -> Floats:
-        """Log densities (n,) of one state."""
-        away = values - self.means[j][:, None]
+    def _log_density_about_mean(self, values: Floats, j: int) -> Floats:
+        """Log densities (n,) of one state, from deviations from its mean."""
+        centred = values - self.means[j][:, None]
         if self.kind in ("full", "tied"):
-            seen = (self.factors[j] if self.kind == "full" else self.factors).T @ away
+            seen = (self.factors[j] if self.kind == "full" else self.factors).T @ centred
         else:
-            seen = away * self.factors[j].reshape(-1, 1)
+            seen = centred * self.factors[j].reshape(-1, 1)
         found: Floats = self.constants[j] - 0.5 * (seen * seen).sum(axis=0)
         return found
 
     def sums(self, weights: Floats, features: Floats) -> Floats:
-        """Sum moments, each state's about its origin.
+        """Sum the moments of each state about its origin.
 
-        weights (k, n); features (q, n). Returns counts (k,), first moments (k, p) and second ones, in one line.
+        weights (k, n); features (q, n). Returns counts (k,), first (k, p) and second moments, in one vector.
         """
         (k, p), own = self.means.shape, np.asarray(self.origins.any(axis=1))
         found = weights @ features.T
@@ -154,23 +147,20 @@ class GaussianStates:
                 scaled = features[:p] * np.sqrt(weights[~own].sum(axis=0))
                 second[0] = scaled @ scaled.T
         for j in np.flatnonzero(own | (self.kind == "full")).tolist():
-            away = features[:p] - self.origins[j][:, None]
-            first[j] = away @ weights[j]
+            centred = features[:p] - self.origins[j][:, None]
+            first[j] = centred @ weights[j]
             if self.kind in ("full", "tied"):
-                scaled = away * np.sqrt(weights[j])
+                scaled = centred * np.sqrt(weights[j])
                 second[j if self.kind == "full" else 0] += scaled @ scaled.T
             else:
-                squares = (away * away) @ weights[j]
+                squares = (centred * centred) @ weights[j]
                 second[j] = squares if self.kind == "diag" else squares.sum()
         return np.concatenate([found[:, -1], first.ravel(), second.ravel()])
 
     def scales(self) -> Floats:
-        """Say what the sums are to be rounded in proportion to.
-
-        Returns powers of two, in the same line.
-        """
+        """Return the scales of these sums, powers of two in the same vector, relative to which they are rounded."""
         (k, p), own = self.means.shape, np.asarray(self.origins.any(axis=1))
-        near = np.minimum(power_of_two(np.maximum(self.gaussians.deviations, _LEAST_DEVIATION)), 1.0)
+        near = np.minimum(power_of_two(np.maximum(self.gaussians.deviations, _MIN_DEVIATION)), 1.0)
         scales = np.where(own[:, None], np.broadcast_to(near, (k, p)), 1.0)
         if self.kind == "spherical":
             second = scales.min(axis=1) ** 2
@@ -185,16 +175,16 @@ class GaussianStates:
 def prepare_states(means: Floats, covariances: Floats, kind: str, log_scale: float = 0.0) -> GaussianStates:
     """Factor the covariances, once for all frames.
 
-    means (k, p); covariances: in the shape of their form; log_scale: what log densities are lower by, since the units
-    of the frames are not those of the data.
+    means (k, p); covariances: in the shape of their form; log_scale: subtracted from log densities, for the units of
+    the frames.
     Raises numpy.linalg.LinAlgError: a covariance is not positive definite.
     """
     gaussians = prepare_gaussians(means, covariances, kind, np.zeros(means.shape[1]))
     return GaussianStates(gaussians, log_scale, gaussians.origins)
 
 
-def moments_of(seen: Expected, kind: str) -> GaussianMoments:
-    """Read the moments from what an E-step saw of Gaussian states; kind: form of the covariances."""
+def hmm_moments(seen: ExpectedCounts, kind: str) -> GaussianMoments:
+    """Extract the moments of Gaussian states from the result of an E-step; kind: form of the covariances."""
     assert seen.origins is not None
     k, p = seen.origins.shape
     shape = {"full": (k, p, p), "tied": (p, p), "diag": (k, p), "spherical": (k,)}[kind]
@@ -209,18 +199,18 @@ class GaussianEmission:
     gaussians: Gaussians
 
     def __call__(self, tile: Floats) -> Floats:
-        """Evaluate the log densities of what was observed: of a tile (n, p), NaN where it was not, shape (n, k)."""
+        """Evaluate the log densities (n, k) of the observed entries of a tile (n, p), NaN where missing."""
         return observed_log_densities(self.gaussians, tile)
 
 
-_MATRICES: Final = ("full", "tied")
+_MATRIX_KINDS: Final = ("full", "tied")
 
 
 @dataclass(frozen=True)
 class IncompleteStates:
-    """Densities and sums of Gaussian states, by the observed entries; a frame without any has density one.
+    """Densities and sums of Gaussian states for the observed entries; a frame without any has density one.
 
-    log_units (p,): what log densities are lower by, for each observed entry.
+    log_units (p,): subtracted from log densities for each observed entry.
     """
 
     states: GaussianStates
@@ -228,7 +218,7 @@ class IncompleteStates:
 
     @property
     def origins(self) -> Floats:
-        """What moments are about (k, p)."""
+        """Origins of the moments (k, p)."""
         return self.states.origins
 
     def _seen(self, features: Floats) -> Iterator[CompletedRows]:
@@ -237,25 +227,25 @@ class IncompleteStates:
         return completed_rows(self.states.gaussians, np.where(mask, rows, 0.0), mask)
 
     def log_densities(self, features: Floats) -> Floats:
-        """Evaluate the log densities; features (p + 1, n): values, and ones. Returns (k, n)."""
+        """Evaluate the log densities (k, n); features (p + 1, n): values, and ones."""
         mask = ~np.isnan(features[:-1])
         lower = (mask * self.log_units[:, None]).sum(axis=0)
         some = mask.any(axis=0)
         return np.where(some, np.stack([one.log_densities for one in self._seen(features)]) - lower, 0.0)
 
     def typicality(self, features: Floats) -> Floats:
-        """Say how typical frames are of states, as greater densities do for complete ones; shapes as above."""
+        """Measure how typical frames are of states, comparable across patterns of missing entries; (k, n)."""
         mask = ~np.isnan(features[:-1].T)
         return np.stack([typicality(one, mask) for one in self._seen(features)])
 
     def sums(self, weights: Floats, features: Floats) -> Floats:
-        """Sum moments, each state's about its origin, as complete states do; weights (k, n)."""
-        (k, p), matrices = self.states.means.shape, self.states.kind in _MATRICES
+        """Sum the moments of each state about its origin, as `GaussianStates.sums`; weights (k, n)."""
+        (k, p), matrices = self.states.means.shape, self.states.kind in _MATRIX_KINDS
         first, second = np.zeros((k, p)), np.zeros((k, p * p if matrices else p))
         for j, one in enumerate(self._seen(features)):
-            away = one.away + (self.states.means[j] - self.states.origins[j])
-            first[j] = weights[j] @ away
-            second[j] = ((away.T * weights[j]) @ away).ravel() if matrices else weights[j] @ away**2
+            centred = one.away + (self.states.means[j] - self.states.origins[j])
+            first[j] = weights[j] @ centred
+            second[j] = ((centred.T * weights[j]) @ centred).ravel() if matrices else weights[j] @ centred**2
             for part in one.uncertain:
                 counts, values, places = part.weighted(weights[j])
                 second[j] += np.bincount(places, counts * values, minlength=second.shape[1])
@@ -266,13 +256,13 @@ class IncompleteStates:
         return np.concatenate([weights.sum(axis=1), first.ravel(), second.ravel()])
 
     def scales(self) -> Floats:
-        """Say what the sums are to be rounded in proportion to."""
+        """Return the scales of these sums, relative to which they are rounded."""
         return self.states.scales()
 
 
-_BIASED: Final = 0.125  # of the least variance: down to here the rounding of sums may be all there is
-_SHAPED: Final = 5.0  # frames from which on a state has a shape of its own
-_DEFINITE: Final = 1e-13  # of the greatest variance along an axis: what has less in another can't be factored
+_ROUNDING_SHARE: Final = 0.125  # variances below this share of the floor are rounding error
+_MIN_SHAPED_FRAMES: Final = 5.0  # expected frames from which on a state's variances are compared with the floor
+_DEFINITE_RTOL: Final = 1e-13  # minimum ratio of eigenvalues of a covariance that can be factored
 
 
 @dataclass(frozen=True)
@@ -283,13 +273,10 @@ class HiddenMarkov:
     means: Floats  # (k, p)
     covariances: Floats  # in the shape of their type
     covariance_type: str
-    resting: NDArray[np.bool_]  # (k,): states whose variances are least ones rather than their frames'
+    at_floor: NDArray[np.bool_]  # (k,): states whose variances are at the floor
 
     def states(self, log_scale: float = 0.0, origins: Floats | None = None) -> GaussianStates:
-        """Prepare the densities.
-
-        log_scale: what log densities are lower by; origins (k, p): what moments are taken about.
-        """
+        """Prepare the densities; log_scale: subtracted from log densities; origins (k, p): of the moments."""
         found = prepare_states(self.means, self.covariances, self.covariance_type, log_scale)
         return found if origins is None else replace(found, origins=origins)
 
@@ -306,27 +293,24 @@ def m_step(
     floors: Floats,
     before: HiddenMarkov | None = None,
 ) -> HiddenMarkov:
-    """Turn expected counts and moments into parameters.
+    """Estimate the parameters from expected counts and moments.
 
-    starts (k,), transitions (k, k); kind: form of the covariances; floors (p,): least variances; before: a state that
-    no frame is in keeps its mean. Covariances are drawn a little to those of all states together.
+    starts (k,), transitions (k, k); kind: form of the covariances; floors (p,): minimum variances; before: empty states
+    keep its means. Covariances are shrunk a little towards the pooled one.
     """
     means, covariances = mean_and_covariance(moments, kind)
     if kind != "tied":
         visits = starts + transitions.sum(axis=0) - transitions.diagonal()
-        covariances = lend_covariances(covariances, moments.counts, visits, floors, kind)
+        covariances = shrink_covariances(covariances, moments.counts, visits, floors, kind)
     own = np.broadcast_to(variances_of(covariances, kind), means.shape)
-    resting = rests_on_floor(own, floors, _BIASED * floors) & (moments.counts >= _SHAPED)
+    at_floor = rests_on_floor(own, floors, _ROUNDING_SHARE * floors) & (moments.counts >= _MIN_SHAPED_FRAMES)
     if before is not None:
-        means = np.where(moments.counts[:, None] > VISITED, means, before.means)
-    return HiddenMarkov(smoothed_chain(starts, transitions), means, floored(covariances, floors, kind), kind, resting)
+        means = np.where(moments.counts[:, None] > MIN_FRAMES, means, before.means)
+    return HiddenMarkov(smoothed_chain(starts, transitions), means, floored(covariances, floors, kind), kind, at_floor)
 
 
 def floored(covariances: Floats, floors: Floats, kind: str) -> Floats:
-    """Raise variances to the floor, in every direction.
-
-    floors (p,): least variances.
-    """
+    """Raise variances to the floor (p,), in every direction."""
     if kind == "diag":
         return np.maximum(covariances, floors)
     if kind == "spherical":
@@ -334,7 +318,7 @@ def floored(covariances: Floats, floors: Floats, kind: str) -> Floats:
     roots = np.sqrt(floors)
     scale = np.multiply.outer(roots, roots)
     variances, axes = np.linalg.eigh((covariances + covariances.swapaxes(-1, -2)) / (2 * scale))
-    least = np.maximum(1.0, _DEFINITE * variances[..., -1:])
+    least = np.maximum(1.0, _DEFINITE_RTOL * variances[..., -1:])
     low = (variances[..., 0] < least[..., 0])[..., None, None]
     if not low.any():
         return covariances
@@ -342,32 +326,29 @@ def floored(covariances: Floats, floors: Floats, kind: str) -> Floats:
     return np.where(low, raised * scale, covariances)
 
 
-def model_of_labels(
+def labelled_model(
     frames: Floats, edges: Numbers, labels: NDArray[np.intp], k: int, kind: str, floors: Floats
 ) -> HiddenMarkov:
-    """Take each frame for one of the state of its label.
+    """Estimate the parameters from known states.
 
-    frames (n, p); edges (m + 1,): ends of sequences; labels (n,); floors (p,): least variances.
+    frames (n, p); edges (m + 1,): ends of sequences; labels (n,): the states; floors (p,): minimum variances.
     """
     moments = moments_of_partition(np.eye(k)[labels], frames, kind, floors)
     return m_step(*label_counts(labels, edges, k), moments, kind, floors)
 
 
 def in_data_units(model: HiddenMarkov, centre: Floats, units: Floats) -> HiddenMarkov:
-    """Take a model of frames in standard units to the data's.
-
-    centre, units (p,): what frames were taken less, and over.
-    """
+    """Convert a model of (x - centre) / units to one of x; centre, units (p,)."""
     kind = model.covariance_type
     factor: Any = np.multiply.outer(units, units) if kind in ("full", "tied") else units**2
     factor = factor[0] if kind == "spherical" else factor
     return replace(model, means=model.means * units + centre, covariances=model.covariances * factor)
 
 
-def likeliest_chain(starts: Floats, transitions: Floats, before: Markov, learnt: str) -> Markov:
-    """Turn expected counts into probabilities; transitions of which there are none stay zero.
+def maximum_likelihood_chain(starts: Floats, transitions: Floats, before: Markov, learnt: str) -> Markov:
+    """Estimate a chain by maximum likelihood, so that zero transitions stay zero.
 
-    learnt: "s" for start probabilities, "t" for transitions; others are kept, as is the row of a state without counts.
+    learnt: "s" for start probabilities, "t" for transitions; others are kept, as are the rows of empty states.
     """
     total = transitions.sum(axis=1, keepdims=True)
     rows = np.where(total > 0.0, transitions / np.where(total > 0.0, total, 1.0), before.transmat)
@@ -376,44 +357,44 @@ def likeliest_chain(starts: Floats, transitions: Floats, before: Markov, learnt:
     )
 
 
-def likeliest(found: Expected, before: HiddenMarkov, floors: Floats, learnt: str) -> HiddenMarkov:
-    """Take the M-step.
+def maximum_likelihood_model(found: ExpectedCounts, before: HiddenMarkov, floors: Floats, learnt: str) -> HiddenMarkov:
+    """Estimate the parameters by maximum likelihood.
 
-    floors (p,): least variances; learnt: letters of what is learnt, "m" for means and "c" for covariances, as
-    `likeliest_chain` has them. A state that no frame is in keeps what it had.
+    floors (p,): minimum variances; learnt: letters of the parameters that are learnt, "m" for means, "c" for
+    covariances, and those of `maximum_likelihood_chain`. Empty states keep their parameters.
     """
     kind = before.covariance_type
-    moments = moments_of(found, kind)
+    moments = hmm_moments(found, kind)
     seen = moments.counts > 0.0
     means, covariances = mean_and_covariance(moments, kind)
     means = np.where(seen[:, None], means, before.means)
     if "m" not in learnt:
-        covariances = covariances + _beside(means - before.means, moments.counts, kind)
+        covariances = covariances + _mean_shift_covariances(means - before.means, moments.counts, kind)
         means = before.means
     if kind != "tied":
         covariances = np.where(seen.reshape(-1, *[1] * (covariances.ndim - 1)), covariances, before.covariances)
     return replace(
         before,
-        markov=likeliest_chain(found.starts, found.transitions, before.markov, learnt),
+        markov=maximum_likelihood_chain(found.starts, found.transitions, before.markov, learnt),
         means=means,
         covariances=floored(covariances, floors, kind) if "c" in learnt else before.covariances,
     )
 
 
-def _beside(away: Floats, counts: Floats, kind: str) -> Floats:
-    """What covariances about other points than the means have more, in the shape of their form."""
+def _mean_shift_covariances(centred: Floats, counts: Floats, kind: str) -> Floats:
+    """Second moments minus covariances, for points shifted from the means (k, p), in the shape of their form."""
     if kind == "full":
-        return away[:, :, None] * away[:, None, :]
+        return centred[:, :, None] * centred[:, None, :]
     if kind == "tied":
-        return (away.T * counts) @ away / max(float(counts.sum()), 1e-300)
-    found: Floats = away**2 if kind == "diag" else (away**2).mean(axis=1)
+        return (centred.T * counts) @ centred / max(float(counts.sum()), 1e-300)
+    found: Floats = centred**2 if kind == "diag" else (centred**2).mean(axis=1)
     return found
 
 
 def in_form(whole: Floats, weights: Floats, kind: str) -> Floats:
-    """Write covariances in another form.
+    """Convert full covariances to another form.
 
-    whole (k, p, p); weights (k,): by which states are averaged where they share one.
+    whole (k, p, p); weights (k,): of the states in a tied covariance.
     """
     if kind == "full":
         return whole
@@ -423,11 +404,8 @@ def in_form(whole: Floats, weights: Floats, kind: str) -> Floats:
     return variances if kind == "diag" else variances.mean(axis=1)
 
 
-def mean_times(markov: Markov, n_steps: int) -> Floats:
-    """Tell when states are visited on the average, in the first steps of a chain.
-
-    Returns (k,): by which the states of a chain that only moves on are in order.
-    """
+def mean_visit_times(markov: Markov, n_steps: int) -> Floats:
+    """Compute the mean visit time (k,) of each state in the first steps of a chain."""
     now, times, total = markov.startprob, np.zeros(len(markov.startprob)), np.full(len(markov.startprob), 1e-300)
     for step in range(n_steps):
         times, total = times + step * now, total + now
@@ -436,23 +414,22 @@ def mean_times(markov: Markov, n_steps: int) -> Floats:
 
 
 def mixed_moments(probabilities: Floats, means: Floats, covariances: Floats) -> tuple[Floats, Floats]:
-    """Work out means and covariances of mixtures of states.
+    """Compute means (n, p) and covariances (n, p, p) of mixtures of states.
 
-    probabilities (n, k); means (k, p); covariances (k, p, p). Returns (n, p) and (n, p, p): what states differ by is in
-    the covariances.
+    probabilities (n, k); means (k, p); covariances (k, p, p).
     """
     mixed = probabilities @ means
     found = np.tensordot(probabilities, covariances, 1)
     for own, mean, weights in zip(found, mixed, probabilities, strict=True):
-        away = (means - mean) * np.sqrt(weights)[:, None]
-        own += away.T @ away
+        centred = (means - mean) * np.sqrt(weights)[:, None]
+        own += centred.T @ centred
     return mixed, found
 
 
-def whole_covariances(covariances: Floats, covariance_type: str, k: int, p: int) -> Floats:
-    """Write covariances as one matrix for each state, as hmmlearn's `covars_` does.
+def as_matrices(covariances: Floats, covariance_type: str, k: int, p: int) -> Floats:
+    """Expand covariances to one matrix for each state (k, p, p), as in hmmlearn's `covars_`.
 
-    covariances: in the shape of their type; k, p: number of states and of features. Returns (k, p, p): the matrices.
+    covariances: in the shape of their type; k, p: numbers of states and of features.
     """
     if covariance_type == "full":
         return covariances.copy()
@@ -463,8 +440,5 @@ def whole_covariances(covariances: Floats, covariance_type: str, k: int, p: int)
 
 
 def count_parameters(covariance_type: str, k: int, p: int) -> int:
-    """Count the free parameters of a hidden Markov model.
-
-    k, p: number of states and of features.
-    """
+    """Count the free parameters of a model of k states and p features."""
     return k - 1 + k * (k - 1) + k * p + covariance_parameters(covariance_type, k, p)

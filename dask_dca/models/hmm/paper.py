@@ -1,4 +1,4 @@
-"""The paper's hidden Markov model as it stands: three successive frames are three views of the middle one's state."""
+"""The paper's hidden Markov model: three successive frames are three views of the state of the middle one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dask_dca.geometry.nnls import simplex_coefficients
 from dask_dca.models.em import Refined
 from dask_dca.models.hmm.expectation import lay_out
 from dask_dca.models.hmm.fit import HMMFit
-from dask_dca.models.hmm.model import FrameFeatures, HiddenMarkov, in_data_units, m_step, moments_of
+from dask_dca.models.hmm.model import FrameFeatures, HiddenMarkov, hmm_moments, in_data_units, m_step
 from dask_dca.models.hmm.passes import e_step_pass
 from dask_dca.models.hmm.recursions import Markov, stationary_distribution
 from dask_dca.models.hmm.start import feature_scale, take_stretches
@@ -33,10 +33,9 @@ if TYPE_CHECKING:
 
 
 def triples(rows: Rows, edges: Numbers) -> Any:
-    """Put each frame beside the two that follow it, the paper's X = [X_1, X_2, X_3].
+    """Concatenate each frame with the two that follow, the paper's X = [X_1, X_2, X_3].
 
-    edges (m + 1,): ends of sequences; no triple crosses one. Returns (n - 2 m, 3 p): the triples; lazy for chunked
-    input.
+    edges (m + 1,): ends of sequences, which no triple crosses. Returns (n - 2 m, 3 p), lazy for chunked input.
     Raises InvalidInputError: no sequence has three frames.
     """
     spans = [(int(a), int(b)) for a, b in itertools.pairwise(edges) if b - a > 2]
@@ -53,18 +52,18 @@ def triples(rows: Rows, edges: Numbers) -> Any:
 
 
 def _whole(_: None, start: int, *columns: Any) -> NDArray[np.float64]:
-    """All of a block's rows as one dense array."""
+    """Return all rows of a block as one dense array."""
     return take_rows(columns, start, np.arange(start, start + columns[0].shape[0]))[1]
 
 
 def fit_paper_hmm(rows: Rows, edges: Numbers, k: int, settings: HMMSettings, anchoring: Settings, run: Run) -> HMMFit:
-    """Learn a hidden Markov model as the paper does: O = X_{A,2}, and T on the simplex with O T = X_{A,3}.
+    """Fit a hidden Markov model by the paper's method: O = X_{A,2}, and T on the simplex with O T = X_{A,3}.
 
-    Returns the model. The paper recovers neither covariances nor start probabilities: covariances are those of one pass
-    of Baum-Welch whose other results are dropped, the start is the long-run distribution; nearest frames are the middle
-    ones of the anchors' triples.
+    The paper estimates neither covariances nor start probabilities. Here covariances are those of one Baum-Welch step,
+    whose other results are not used, and the start is the stationary distribution. Typical frames are the middle ones
+    of the anchors' triples.
     """
-    p, sample = rows.n_features, take_stretches(rows, edges, run)  # first: it checks the range
+    p, sample = rows.n_features, take_stretches(rows, edges, run)  # first, since it checks the range
     three = as_rows(triples(rows, edges))
     first, middle, last = (np.arange(p, dtype=np.int64) + i * p for i in range(3))
     views = ColumnViews((middle, last, first))
@@ -76,17 +75,19 @@ def fit_paper_hmm(rows: Rows, edges: Numbers, k: int, settings: HMMSettings, anc
     kind = "diag" if settings.covariance_type == "tied" else settings.covariance_type
     scale = feature_scale(sample, settings.min_covar, kind)
     variances = {"spherical": np.ones(len(means)), "diag": np.ones(means.shape)}.get(kind, np.array([np.eye(p)] * k))
-    guess = HiddenMarkov(markov, scale.standard(means), variances[: len(means)], kind, np.zeros(len(means), dtype=bool))
+    guess = HiddenMarkov(
+        markov, scale.transform(means), variances[: len(means)], kind, np.zeros(len(means), dtype=bool)
+    )
     states, features = guess.states(scale.log_scale), FrameFeatures(kind, scale.centre, scale.units)
     seen, _ = e_step_pass(rows, lay_out(edges, 4 * p), states, markov, features, run)
-    moments = moments_of(seen, kind)
+    moments = hmm_moments(seen, kind)
     found_model = in_data_units(
-        m_step(seen.starts, seen.transitions, moments, kind, scale.least), scale.centre, scale.units
+        m_step(seen.starts, seen.transitions, moments, kind, scale.unit_floors), scale.centre, scale.units
     )
     covariances = found_model.covariances
     if settings.covariance_type == "tied":
         covariances = np.diag((seen.counts[:, None] * covariances).sum(axis=0) / seen.counts.sum())
-    model = HiddenMarkov(markov, means, covariances, settings.covariance_type, found_model.resting)
+    model = HiddenMarkov(markov, means, covariances, settings.covariance_type, found_model.at_floor)
     refined = Refined(
         model, (seen, _middle_frames(found.indices, edges)), [seen.log_likelihood / rows.n_rows], converged=False
     )
@@ -95,7 +96,7 @@ def fit_paper_hmm(rows: Rows, edges: Numbers, k: int, settings: HMMSettings, anc
 
 
 def _middle_frames(indices: Numbers, edges: Numbers) -> Numbers:
-    """Frame numbers of the middle of triples."""
+    """Frame numbers of the middle frames of triples."""
     counts = np.maximum(np.diff(edges) - 2, 0)
     ends = np.cumsum(counts)
     which = np.searchsorted(ends, indices, side="right")

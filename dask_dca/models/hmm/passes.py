@@ -1,8 +1,8 @@
-"""What runs on blocks of frames for a hidden Markov model: the E-step, tile by tile, or with exact messages.
+"""The passes of a hidden Markov model: the E-step, tile by tile, or with exact messages.
 
-The latter is for starts that forbid transitions, whose chains may never forget. A first pass computes what each piece
-does to any message; joined, these matrices tell with which messages every piece is entered and left. A second one runs
-the pieces and sums what the M-step needs.
+The latter is for starts with impossible transitions, whose chains may never forget. A first pass computes the transfer
+matrix of each piece; joined, these matrices give the messages at the entry and exit of every piece. A second pass runs
+the recursions on the pieces, and computes the M-step's sums.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from dask_dca.engine.types import Halo, add_parts
 from dask_dca.errors import InvalidParameterError
 from dask_dca.geometry.exact import Total, plain_total
 from dask_dca.geometry.votes import ArgBest
-from dask_dca.models.hmm.decoding import piece_ends, steps_first
-from dask_dca.models.hmm.expectation import Expected, expectation, in_time, lay_tile
+from dask_dca.models.hmm.decoding import piece_messages, steps_first
+from dask_dca.models.hmm.expectation import ExpectedCounts, expectation, lay_out_tile, time_order
 from dask_dca.models.hmm.model import IncompleteStates
 from dask_dca.models.hmm.recursions import (
     Chains,
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
     from dask_dca.models.hmm.expectation import Emissions, Layout, Tile
     from dask_dca.models.hmm.recursions import Markov
 
-    _Sums = tuple[Total, ArgBest]  # of frames, and for each state the frame of greatest density
+    _Sums = tuple[Total, ArgBest]  # sums over frames, and for each state the frame of greatest density
 
-_FINE: Final = 2.0**-30  # what the sums of a tile or a piece are rounded to
-_SMALL: Final = 2.0**-960  # a predicted probability that nothing is divided by, since quotients may not be numbers
-_NEVER: Final = -1e300  # the logarithm of what never happens
+_SUM_GRID: Final = 2.0**-30  # relative grid to which the sums of a tile or a piece are rounded
+_MIN_PREDICTED: Final = 2.0**-960  # predicted probabilities below this are not divisors, to avoid overflow
+_LOG_ZERO: Final = -1e300  # finite stand-in for the logarithm of zero
 
 
 @dataclass(frozen=True)
@@ -65,25 +65,20 @@ class _State:
 
 
 def e_step_pass(
-    rows: Rows,
-    layout: Layout,
-    emissions: Emissions,
-    markov: Markov,
-    features: Callable[[Floats], Floats],
-    run: Run,
-) -> tuple[Expected, Numbers]:
-    """Run the forward and backward recursions over all frames, and sum what the M-step needs.
+    rows: Rows, layout: Layout, emissions: Emissions, markov: Markov, features: Callable[[Floats], Floats], run: Run
+) -> tuple[ExpectedCounts, Numbers]:
+    """Run the forward and backward recursions over all frames, and compute the M-step's sums.
 
-    features: of tiles of frames, for the emissions. Returns the sums, and for each state the frame of greatest density:
-    the same bits for any chunking.
+    features: maps tiles of frames to features of the emissions. Returns the sums, and for each state the frame of
+    greatest density, bit for bit the same for any chunking.
     """
     k = len(markov.startprob)
-    units = _FINE * np.concatenate([np.ones(1 + k + k * k), emissions.scales()])
+    units = _SUM_GRID * np.concatenate([np.ones(1 + k + k * k), emissions.scales()])
     state = _State(layout, emissions, markov, features, units)
-    halo = Halo(layout.length, layout.frames + layout.length - 1)  # the piece before, the last tile, the piece after it
+    halo = Halo(layout.length, layout.n_frames + layout.length - 1)  # previous piece; tile and next piece
     job: Pass[_Sums] = Pass("refine", _block, add_parts, halo)
     total, nearest = run_pass(rows, job, state, run)
-    return Expected(total.value(), k, emissions.origins), nearest.rows
+    return ExpectedCounts(total.value(), k, emissions.origins), nearest.rows
 
 
 def _block(state: _State, window: Window, *columns: Any) -> _Sums:
@@ -93,33 +88,33 @@ def _block(state: _State, window: Window, *columns: Any) -> _Sums:
     for tile in _tiles(state, window, columns, holes=incomplete is not None):
         seen = expectation(state.layout, tile, state.emissions, state.markov, scratch)
         total = plain_total(seen.sums[None], state.units)
-        heights = seen.log_densities if incomplete is None else _typical(incomplete, tile)
-        found = add_parts([found, (total, _nearest(state.layout, tile, heights))])
+        heights = seen.log_densities if incomplete is None else _own_typicality(incomplete, tile)
+        found = add_parts([found, (total, _densest_frames(state.layout, tile, heights))])
     return found
 
 
 def _tiles(state: _State, window: Window, columns: Sequence[Any], *, holes: bool) -> Iterator[Tile]:
-    """Lay the frames out of the tiles that begin in a block; holes: entries may be missing."""
+    """Iterate over the tiles that begin in a block; holes: whether entries may be missing."""
     layout, last = state.layout, window.first + columns[0].shape[0]
-    for begin in range(-(-window.start // layout.frames) * layout.frames, window.stop, layout.frames):
-        low, high = max(begin - layout.length, 0), min(begin + layout.frames + layout.length, last)
+    for begin in range(-(-window.start // layout.n_frames) * layout.n_frames, window.stop, layout.n_frames):
+        low, high = max(begin - layout.length, 0), min(begin + layout.n_frames + layout.length, last)
         parts = [part[low - window.first : high - window.first] for part in columns]
         ((numbers, frames),) = even_tiles(parts, low, high - low)
         require_squares(frames, numbers, missing=holes)
-        yield lay_tile(layout, begin, frames, low, state.features)
+        yield lay_out_tile(layout, begin, frames, low, state.features)
 
 
-def _typical(states: IncompleteStates, tile: Tile) -> Floats:
-    """How typical a tile's own frames are of each state (k, L, M)."""
+def _own_typicality(states: IncompleteStates, tile: Tile) -> Floats:
+    """Typicality (k, L, M) of a tile's own frames for each state."""
     own = tile.features[:, :, 1:-1]
     return states.typicality(own.reshape(len(own), -1)).reshape(-1, *own.shape[1:])
 
 
-def _nearest(layout: Layout, tile: Tile, log_densities: Floats) -> ArgBest:
+def _densest_frames(layout: Layout, tile: Tile, log_densities: Floats) -> ArgBest:
     """The frame of greatest density in each state, the first of equal ones."""
-    logs = in_time(layout, log_densities)
+    logs = time_order(layout, log_densities)
     if tile.exists is not None:
-        logs[:, ~in_time(layout, tile.exists[:, 1:-1])] = -np.inf
+        logs[:, ~time_order(layout, tile.exists[:, 1:-1])] = -np.inf
     where = logs.argmax(axis=1)
     return ArgBest(logs[np.arange(len(logs)), where], tile.begin + where, np.zeros((len(logs), 0)))
 
@@ -129,7 +124,7 @@ def _nearest(layout: Layout, tile: Tile, log_densities: Floats) -> ArgBest:
 
 @dataclass(frozen=True)
 class _ExactState:
-    chain: Any  # of a scan, whose exits are log likelihoods of all that follows, given the first state of what follows
+    chain: Any  # of a scan, with log likelihoods of the later pieces, given their first state, as exits
     emissions: Emissions
     features: Callable[[Floats], Floats]
     units: Floats
@@ -137,26 +132,26 @@ class _ExactState:
 
 def exact_e_step(
     decoder: Decoder, emissions: Emissions, features: Callable[[Floats], Floats]
-) -> tuple[Expected, Numbers]:
-    """Look at all frames in two passes, with exact messages.
+) -> tuple[ExpectedCounts, Numbers]:
+    """Run the E-step in two passes with exact messages.
 
-    emissions: what is summed, of features (q, n) of values (p, n). Returns the sums, and for each state the frame of
-    greatest density: the same bits for any chunking.
+    features: maps values (p, n) to features (q, n) of the emissions. Returns the sums, and for each state the frame of
+    greatest density, bit for bit the same for any chunking.
     Raises InvalidParameterError: the likelihood is zero.
     """
     k = len(decoder.markov.startprob)
-    chain = decoder.scanned(_join)
+    chain = decoder.run_scan(_join_exact)
     if not np.isfinite(chain.total):
         msg = "the start makes the data impossible: a zero of startprob, transmat or emissionprob forbids what they do"
         raise InvalidParameterError(msg)
-    units = _FINE * np.concatenate([np.ones(k + k * k), emissions.scales()])
+    units = _SUM_GRID * np.concatenate([np.ones(k + k * k), emissions.scales()])
     job: Pass[_Sums] = Pass("refine", _exact_block, add_parts, chain.cut.halo)
     total, nearest = run_pass(decoder.rows, job, _ExactState(chain, emissions, features, units), decoder.run)
-    return Expected(np.concatenate([[chain.total], total.value()]), k, emissions.origins), nearest.rows
+    return ExpectedCounts(np.concatenate([[chain.total], total.value()]), k, emissions.origins), nearest.rows
 
 
-def _join(found: tuple[Floats, Mask], markov: Markov) -> tuple[Floats, Floats, float]:
-    """Messages between pieces, with exits before the step to the next piece."""
+def _join_exact(found: tuple[Floats, Mask], markov: Markov) -> tuple[Floats, Floats, float]:
+    """Join transfer matrices to messages, with exits before the transition to the next piece."""
     logs, first = found
     with np.errstate(invalid="ignore"):
         entry, _, total = join_messages(markov.startprob, markov.transmat, logs, first)
@@ -168,67 +163,69 @@ def _join(found: tuple[Floats, Mask], markov: Markov) -> tuple[Floats, Floats, f
     return entry, ahead, total
 
 
-def _numbers(state: _ExactState, tile: Floats) -> Floats:
-    """Log densities of frames, and their features, (height, k + q)."""
+def _densities_and_features(state: _ExactState, tile: Floats) -> Floats:
+    """Log densities of frames and their features, (height, k + q)."""
     return np.hstack([state.chain.emission(tile), state.features(np.ascontiguousarray(tile.T)).T])
 
 
 def _exact_block(state: _ExactState, window: Window, *columns: Any) -> _Sums:
     k = len(state.chain.markov.startprob)
     found = plain_total(np.zeros((0, len(state.units))), state.units), ArgBest.empty(k)
-    for batch in batches(state.chain.cut, window, columns, partial(_numbers, state)):
+    for batch in batches(state.chain.cut, window, columns, partial(_densities_and_features, state)):
         logs = steps_first(batch, k)
-        posteriors, pairs = _expected(state, batch, logs)
-        found = add_parts([found, (_piece_sums(state, batch, posteriors, pairs), _nearest_of_pieces(batch, logs))])
+        posteriors, pairs = _piece_posteriors(state, batch, logs)
+        found = add_parts(
+            [found, (_piece_sums(state, batch, posteriors, pairs), _densest_frames_of_pieces(batch, logs))]
+        )
     return found
 
 
-def _expected(state: _ExactState, batch: Batch, logs: Floats) -> tuple[Floats, Floats]:
-    """Posteriors (steps, k, pieces), zero where there is no frame, and pairs of states (pieces, k, k)."""
+def _piece_posteriors(state: _ExactState, batch: Batch, logs: Floats) -> tuple[Floats, Floats]:
+    """Compute posteriors (steps, k, pieces), zero where there is no frame, and expected transitions (pieces, k, k)."""
     markov, k = state.chain.markov, logs.shape[1]
-    entry, ahead = piece_ends(state.chain, batch, -np.log(k))
-    leave = log_sum_exp(safe_log(markov.transmat)[:, :, None] + ahead, 1)
-    chains = Chains(logs, entry, np.where(batch.last, 0.0, leave), np.zeros(logs.shape[2], dtype=bool), 0)
+    entry, ahead = piece_messages(state.chain, batch, -np.log(k))
+    exit_ = log_sum_exp(safe_log(markov.transmat)[:, :, None] + ahead, 1)
+    chains = Chains(logs, entry, np.where(batch.last, 0.0, exit_), np.zeros(logs.shape[2], dtype=bool), 0)
     found = forward_backward(markov, chains)
     posteriors = found.posteriors * batch.inside[:, None]
     goes_on = ~batch.last & (np.arange(len(batch.last)) < len(batch.begins))
     ahead = np.where(goes_on, ahead, -np.inf)
-    pairs, rough = expected_pairs(markov.transmat, found.filtered, posteriors, ahead)
-    if len(rough):  # next to impossible: probabilities that are beyond the range of numbers
-        inside = log_filtered(markov, chains.some(rough))[1]
-        pairs[rough] = log_pairs(markov.transmat, inside, posteriors[:, :, rough], ahead[:, rough])
+    pairs, underflowing = expected_pairs(markov.transmat, found.filtered, posteriors, ahead)
+    if len(underflowing):  # probabilities underflow: repeat in logarithms
+        inside = log_filtered(markov, chains.select(underflowing))[1]
+        pairs[underflowing] = log_pairs(markov.transmat, inside, posteriors[:, :, underflowing], ahead[:, underflowing])
     return posteriors, pairs
 
 
 def expected_pairs(
     transmat: Floats, before: Floats, posteriors: Floats, ahead: Floats
 ) -> tuple[Floats, NDArray[np.intp]]:
-    """Count transitions.
+    """Compute the expected transitions of pieces.
 
-    before, posteriors (steps, k, m): states given the frames so far, and all; posteriors are zero where there is no
-    frame; ahead (k, m): log likelihood of what follows, given the first state of it; minus infinity where nothing does.
-    Returns (m, k, k): from a state (row) to the next; and the pieces whose counts need `log_pairs`.
+    before, posteriors (steps, k, m): filtered probabilities; posteriors, zero where there is no frame; ahead (k, m):
+    log likelihood of the next piece given its first state, minus infinity if there is none. Returns (m, k, k), from row
+    to column, and the pieces that underflow and need `log_pairs`.
     """
     predicted = np.matmul(np.ascontiguousarray(transmat.T), before[:-1])
-    ratio = np.divide(posteriors[1:], predicted, out=np.zeros_like(predicted), where=predicted >= _SMALL)
+    ratio = np.divide(posteriors[1:], predicted, out=np.zeros_like(predicted), where=predicted >= _MIN_PREDICTED)
     left, right = np.ascontiguousarray(before[:-1].transpose(2, 1, 0)), np.ascontiguousarray(ratio.transpose(2, 0, 1))
     found: Floats = np.matmul(left, right) * transmat
     peak = ahead.max(axis=0)
     last = before[-1].T[:, :, None] * transmat * np.exp(ahead - np.where(np.isfinite(peak), peak, 0.0)).T[:, None]
     total = last.sum(axis=(1, 2), keepdims=True)
     found += np.divide(last, total, out=np.zeros_like(last), where=total > 0.0)
-    return found, np.flatnonzero(((predicted < _SMALL) & (posteriors[1:] > 0.0)).any(axis=(0, 1)))
+    return found, np.flatnonzero(((predicted < _MIN_PREDICTED) & (posteriors[1:] > 0.0)).any(axis=(0, 1)))
 
 
 def log_pairs(transmat: Floats, before: Floats, posteriors: Floats, ahead: Floats) -> Floats:
-    """Count transitions as `expected_pairs` does, of pieces whose states given the frames so far are logarithms."""
-    onward = safe_log(transmat)[:, :, None]
+    """Compute expected transitions as `expected_pairs`, from filtered probabilities as logarithms."""
+    log_transmat = safe_log(transmat)[:, :, None]
     found = np.zeros((*transmat.shape, posteriors.shape[2]))
     for logs, later in zip(before[:-1], posteriors[1:], strict=True):
-        both = logs[:, None] + onward
-        found += np.exp(both - np.maximum(log_sum_exp(both, 0), _NEVER)) * later
-    last = before[-1][:, None] + onward + ahead
-    found += np.exp(last - np.maximum(log_sum_exp(last.reshape(-1, last.shape[2]), 0), _NEVER))
+        both = logs[:, None] + log_transmat
+        found += np.exp(both - np.maximum(log_sum_exp(both, 0), _LOG_ZERO)) * later
+    last = before[-1][:, None] + log_transmat + ahead
+    found += np.exp(last - np.maximum(log_sum_exp(last.reshape(-1, last.shape[2]), 0), _LOG_ZERO))
     return found.transpose(2, 0, 1)
 
 
@@ -243,7 +240,7 @@ def _piece_sums(state: _ExactState, batch: Batch, posteriors: Floats, pairs: Flo
     return plain_total(lines, state.units)
 
 
-def _nearest_of_pieces(batch: Batch, logs: Floats) -> ArgBest:
+def _densest_frames_of_pieces(batch: Batch, logs: Floats) -> ArgBest:
     """The frame of greatest density in each state, the first of equal ones."""
     m, k = len(batch.begins), logs.shape[1]
     masked = np.where(batch.inside[:, None], logs, -np.inf)[:, :, :m]

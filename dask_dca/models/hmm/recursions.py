@@ -1,13 +1,12 @@
-"""Markov chains: forward and backward recursions over many pieces side by side, and across the ends of pieces.
+"""Markov chains: forward and backward recursions over many pieces side by side, and across pieces.
 
-Arrays are (steps, states, pieces): one step is one product (k, k) x (k, pieces), whatever the number of frames. The
-forward recursion and the backward one run in the same products. Arithmetic is scaled: each message sums to one, and
-the logarithms of the sums add up to the likelihood. Pieces whose messages come near underflow, which can only happen
-where transitions are all but impossible, are computed again in logarithms.
+Arrays are (steps, states, pieces), so that a step is one product (k, k) x (k, pieces) for both recursions. Messages are
+scaled to sum to one, and the logarithms of the sums add up to the log likelihood. Pieces whose messages come near
+underflow, which requires nearly impossible transitions, are computed again in logarithms.
 
-What a piece does to a message is linear: a (k, k) matrix of likelihoods, from the state at its first frame to the one
-right after its last. Matrices of all pieces are computed side by side; a short scan over pieces then gives the exact
-messages with which every piece is entered and left, however slowly the chain forgets.
+A piece acts linearly on a message, by a (k, k) transfer matrix of likelihoods from the state at its first frame to the
+state right after its last. The matrices of all pieces are computed side by side; a short scan over pieces then gives
+the exact messages at the entry and exit of every piece, even for chains that forget slowly.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ if TYPE_CHECKING:
 
     States = NDArray[np.intp]
 
-_PSEUDO: Final = 0.1  # transitions out of a state that are counted without having been seen
-_SMALL: Final = np.log(1e-4)  # steps on which the sum of a scaled message falls below this are counted
-_MOST_LOST: Final = 450.0  # natural logarithms that such steps may lose in all before underflow is near
-_LEAST: Final = 1e-250  # sums of products of messages below this are near underflow
+_PSEUDO_COUNT: Final = 0.1  # pseudo-count of transitions out of each state
+_LOG_SMALL_SUM: Final = np.log(1e-4)  # log sums of scaled messages below this count as a loss of range
+_MAX_LOG_LOSS: Final = 450.0  # maximum total of such losses, in nats, before underflow is near
+_UNDERFLOW: Final = 1e-250  # products of messages below this are near underflow
 
 
 @dataclass(frozen=True)
@@ -43,14 +42,13 @@ class Markov:
 
 
 def stationary_distribution(transmat: Floats) -> Floats:
-    """Return how often the states are visited in the long run.
+    """Compute the stationary distribution (k,) of a transition matrix (k, k).
 
-    transmat (k, k): transition matrix. Returns (k,): probabilities; where the chain has several closed classes, some
-    mixture of theirs.
+    If the chain has several closed classes, the result is some mixture of theirs.
     """
     k = len(transmat)
     slightly_mixed = (1.0 - 1e-9) * transmat + 1e-9 / k
-    # rows of (1 - T^T) sum to zero: adding ones to all of them leaves one solution, whose sum is one
+    # columns of I - T^T sum to zero; adding ones to all entries makes the solution unique, with sum one
     found = np.linalg.solve(np.eye(k) - slightly_mixed.T + 1.0, np.ones(k))
     found = np.maximum(found, 0.0)
     normalised: Floats = found / found.sum()
@@ -58,39 +56,34 @@ def stationary_distribution(transmat: Floats) -> Floats:
 
 
 def smoothed_chain(starts: Floats, transitions: Floats) -> Markov:
-    """Turn expected counts into a Markov chain without impossible transitions.
+    """Estimate a Markov chain without impossible transitions from expected counts, with pseudo-counts.
 
-    starts (k,): expected number of sequences that start in each state; transitions (k, k): expected number of
-    transitions. Returns every row sums to one, also that of a state that no frame is in.
+    starts (k,): expected number of sequences that start in each state; transitions (k, k): expected transitions.
     """
-    visits = transitions.sum(axis=0) + transitions.sum(axis=1) + _PSEUDO
+    visits = transitions.sum(axis=0) + transitions.sum(axis=1) + _PSEUDO_COUNT
     first = starts + visits / visits.sum()
-    rows = transitions + _PSEUDO / len(starts)
+    rows = transitions + _PSEUDO_COUNT / len(starts)
     return Markov(first / first.sum(), rows / rows.sum(axis=1, keepdims=True))
 
 
 def near_underflow(log_sums: Floats) -> Mask:
-    """Tell which scaled recursions may have rounded a state to zero that could come back.
+    """Find scaled recursions that may have rounded a relevant probability to zero.
 
-    log_sums (steps, ...): logarithms of the sums by which messages were scaled, step by step. Returns (...): true where
-    unlikely steps lost too much in all, or a message was zero.
+    log_sums (steps, ...): logarithms of the sums by which messages were scaled at each step. Returns a mask (...).
     """
-    found: Mask = ~(np.where(log_sums < _SMALL, -log_sums, 0.0).sum(axis=0) < _MOST_LOST)
+    found: Mask = ~(np.where(log_sums < _LOG_SMALL_SUM, -log_sums, 0.0).sum(axis=0) < _MAX_LOG_LOSS)
     return found
 
 
 def safe_log(values: Floats) -> Floats:
-    """Return logarithms, minus infinity for zero."""
+    """Compute logarithms, minus infinity for zero, without a warning."""
     with np.errstate(divide="ignore"):
         found: Floats = np.log(values)
     return found
 
 
 def log_sum_exp(values: Floats, axis: int) -> Floats:
-    """Return the logarithm of a sum of exponentials.
-
-    values: logarithms; minus infinity stands for zero. Returns without that axis; minus infinity where all are.
-    """
+    """Compute the logarithm of the sum of exponentials along an axis; minus infinity stands for zero."""
     peak = values.max(axis=axis, keepdims=True)
     peak = np.where(np.isfinite(peak), peak, 0.0)
     return safe_log(np.exp(values - peak).sum(axis=axis)) + peak.squeeze(axis)
@@ -99,43 +92,43 @@ def log_sum_exp(values: Floats, axis: int) -> Floats:
 def log_filtered(markov: Markov, chains: Chains) -> Floats:
     """Run the forward recursion in logarithms.
 
-    Returns (2, steps, k, m): of the states before each frame is seen, and after; a frame that no state can explain
-    leaves the prediction as it is.
+    Returns predicted and filtered log probabilities (2, steps, k, m); at a frame that is impossible in all states the
+    filtered ones are the predicted ones.
     """
     log_start, log_transmat = safe_log(markov.startprob), safe_log(markov.transmat)
     predicted, filtered = found = np.empty((2, *chains.log_emissions.shape))
     for t, emission in enumerate(chains.log_emissions):
-        predicted[t] = _through(filtered[t - 1], log_transmat) if t else chains.log_entry
+        predicted[t] = _propagate(filtered[t - 1], log_transmat) if t else chains.log_entry
         if t == chains.restart:
             predicted[t][:, chains.first] = log_start[:, None]
-        filtered[t] = _normalised(predicted[t] + emission, predicted[t])
+        filtered[t] = _normalise(predicted[t] + emission, predicted[t])
     return found
 
 
 def log_messages(markov: Markov, chains: Chains) -> tuple[Floats, Floats, Floats]:
-    """Run the forward and backward recursions in logarithms.
+    """Run both recursions in logarithms.
 
-    Returns what `Messages` has: log likelihoods (steps, m) of each frame, given the earlier ones; posteriors and
-    filtered states (steps, k, m).
+    Returns the fields of `Messages`: log likelihoods (steps, m) of each frame given the earlier ones; posteriors and
+    filtered probabilities (steps, k, m).
     """
     log_emissions, log_transmat = chains.log_emissions, safe_log(markov.transmat)
     steps, (predicted, filtered) = len(log_emissions), log_filtered(markov, chains)
-    behind, beyond = np.empty_like(log_emissions), np.empty_like(log_emissions)
+    weighted, backward = np.empty_like(log_emissions), np.empty_like(log_emissions)
     for t in range(steps - 1, -1, -1):
-        beyond[t] = chains.log_exit if t == steps - 1 else _through(behind[t + 1], log_transmat.T)
-        behind[t] = _normalised(beyond[t] + log_emissions[t], beyond[t])
+        backward[t] = chains.log_exit if t == steps - 1 else _propagate(weighted[t + 1], log_transmat.T)
+        weighted[t] = _normalise(backward[t] + log_emissions[t], backward[t])
     likelihoods = log_sum_exp(predicted + log_emissions, 1)
-    posteriors = np.exp(_normalised(filtered + beyond, filtered))
+    posteriors = np.exp(_normalise(filtered + backward, filtered))
     return likelihoods, posteriors, np.exp(filtered)
 
 
-def _through(logs: Floats, log_matrix: Floats) -> Floats:
+def _propagate(logs: Floats, log_matrix: Floats) -> Floats:
     """Propagate log messages (k, m) by a log matrix (k, k): sums over its first index."""
     return log_sum_exp(logs[:, None, :] + log_matrix[:, :, None], 0)
 
 
-def _normalised(logs: Floats, otherwise: Floats) -> Floats:
-    """Logarithms (..., k, m) whose exponentials sum to one; `otherwise` where all are minus infinity."""
+def _normalise(logs: Floats, otherwise: Floats) -> Floats:
+    """Normalise log probabilities (..., k, m); use `otherwise` where all are minus infinity."""
     total = log_sum_exp(logs, -2)[..., None, :]
     return np.where(np.isfinite(total), logs - np.where(np.isfinite(total), total, 0.0), otherwise)
 
@@ -144,10 +137,10 @@ def _normalised(logs: Floats, otherwise: Floats) -> Floats:
 class Chains:
     """Pieces of sequences side by side.
 
-    log_emissions (steps, k, m): log density of each frame in each state; zero where there is no frame; log_entry (k,
-    m): logarithm of the distribution of the state at step 0, before its frame is seen; log_exit (k, m): log likelihood
-    of all that follows the last step, given the state there, up to a constant; zeros for nothing; first (m,): pieces on
-    which a sequence begins at step `restart`.
+    log_emissions (steps, k, m): log densities of frames in the states, zero where there is no frame; log_entry (k, m):
+    predicted log probabilities of the state at step 0; log_exit (k, m): log likelihood of all frames after the last
+    step, given the state there, up to a constant; zeros if there are none; first (m,): pieces in which a sequence
+    begins at step `restart`.
     """
 
     log_emissions: Floats
@@ -156,17 +149,17 @@ class Chains:
     first: Mask
     restart: int
 
-    def some(self, which: States) -> Chains:
-        """Take some of them."""
-        logs, entry, leave = (part[..., which] for part in (self.log_emissions, self.log_entry, self.log_exit))
-        return Chains(logs, entry, leave, self.first[which], self.restart)
+    def select(self, which: States) -> Chains:
+        """Select some of the pieces."""
+        logs, entry, exit_ = (part[..., which] for part in (self.log_emissions, self.log_entry, self.log_exit))
+        return Chains(logs, entry, exit_, self.first[which], self.restart)
 
 
 @dataclass(frozen=True)
 class Messages:
-    """What the recursions found.
+    """Result of the recursions.
 
-    log_likelihoods (steps, m); posteriors, filtered (steps, k, m): of the states given all frames, and those so far.
+    log_likelihoods (steps, m): of each frame given the earlier ones; posteriors, filtered (steps, k, m).
     """
 
     log_likelihoods: Floats
@@ -175,16 +168,13 @@ class Messages:
 
 
 class Scratch:
-    """Arrays that are used again by later calls, so that the system need not clear memory for each."""
+    """Arrays that are reused by later calls, which avoids allocating memory again."""
 
     def __init__(self) -> None:
         self._arrays: dict[str, Floats] = {}
 
     def array(self, name: str, shape: tuple[int, ...]) -> Floats:
-        """Return an array of any content.
-
-        name: its name; the next array of this name takes its memory.
-        """
+        """Return an uninitialised array, whose memory is shared by later arrays of the same name."""
         size = math.prod(shape)
         if name not in self._arrays or self._arrays[name].size < size:
             self._arrays[name] = np.empty(size)
@@ -194,9 +184,8 @@ class Scratch:
 def forward_backward(markov: Markov, chains: Chains, scratch: Scratch | None = None) -> Messages:
     """Run both recursions on all pieces.
 
-    markov: rows of its transition matrix sum to one; chains: the emissions and the ends; scratch: memory of an earlier
-    call, whose messages are lost. Returns those of a piece do not depend on the others (bit for bit where m is a
-    multiple of 64).
+    scratch: reused memory; overwrites the messages of an earlier call. The results of a piece do not depend on the
+    other pieces, bit for bit if m is a multiple of 64.
     """
     scratch = Scratch() if scratch is None else scratch
     peaks = chains.log_emissions.max(axis=1)
@@ -207,21 +196,17 @@ def forward_backward(markov: Markov, chains: Chains, scratch: Scratch | None = N
         posteriors = np.multiply(before, predicted[::-1, 1], out=scratch.array("posteriors", before.shape))
         totals = posteriors.sum(axis=1)
         posteriors /= totals[:, None]
-        safe = totals.min(axis=0) > _LEAST
+        safe = totals.min(axis=0) > _UNDERFLOW
     likelihoods = log_sums[:, 0] + peaks
     lost = np.flatnonzero(near_underflow(log_sums).any(axis=0) | ~safe)
     if len(lost):
-        found = log_messages(markov, chains.some(lost))
+        found = log_messages(markov, chains.select(lost))
         likelihoods[:, lost], posteriors[:, :, lost], before[:, :, lost] = found
     return Messages(likelihoods, posteriors, before)
 
 
 def _recursions(markov: Markov, chains: Chains, peaks: Floats, scratch: Scratch) -> tuple[Floats, Floats, Floats]:
-    """
-    Both recursions at once.
-
-    Entry 0 of the second axis runs forward, entry 1 runs backward from the last step.
-    """
+    """Run both recursions at once: entry 0 of the second axis forward, entry 1 backward from the last step."""
     steps, k, m = chains.log_emissions.shape
     both, predicted = scratch.array("both", (steps, 2, k, m)), scratch.array("predicted", (steps, 2, k, m))
     sums = scratch.array("sums", (steps, 2, m))
@@ -245,11 +230,11 @@ def _recursions(markov: Markov, chains: Chains, peaks: Floats, scratch: Scratch)
     return predicted, both, sums
 
 
-def next_filtered(markov: Markov, before: Floats | None, log_densities: Floats) -> Floats:
-    """Take one more frame in.
+def filter_next(markov: Markov, before: Floats | None, log_densities: Floats) -> Floats:
+    """Update filtered probabilities (k,) by one more frame.
 
-    before (k,): probabilities of the states at the frame before; None where a sequence begins; log_densities (k,): of
-    the frame; zeros if it is missing. Returns (k,): the prediction itself where no state can explain the frame.
+    before (k,): filtered probabilities at the previous frame; None at the beginning of a sequence; log_densities (k,):
+    of the frame, zeros if it is missing. If the frame is impossible in all states, the prediction is returned.
     """
     predicted = markov.startprob if before is None else before @ markov.transmat
     logs = safe_log(predicted) + log_densities
@@ -258,11 +243,8 @@ def next_filtered(markov: Markov, before: Floats | None, log_densities: Floats) 
     return found
 
 
-def states_ahead(last: Floats, transmat: Floats, n_steps: int) -> Floats:
-    """Predict the states of the frames that follow.
-
-    last (k,): probabilities at the last frame. Returns (n_steps, k).
-    """
+def predict_states(last: Floats, transmat: Floats, n_steps: int) -> Floats:
+    """Predict the probabilities (n_steps, k) of future states from those at the last frame (k,)."""
     found = np.empty((n_steps, len(last)))
     for step in range(n_steps):
         last = last @ transmat
@@ -270,42 +252,43 @@ def states_ahead(last: Floats, transmat: Floats, n_steps: int) -> Floats:
     return found
 
 
-_ENOUGH: Final = (8, 16, 32, 64)  # frames that are tried; twice as many are taken
-_FORGOTTEN: Final = 1e-10  # total variation between messages that came from different states
+_BURN_INS: Final = (8, 16, 32, 64)  # frames that are tested; the burn-in is twice as long
+_FORGOTTEN_TOL: Final = 1e-10  # maximum l1 distance between messages from different initial states
 
 
-def transfer_logs(transmat: Floats, log_emissions: Floats) -> Floats:
-    """Return the logarithms of what each piece does to a message.
+def log_transfer_matrices(transmat: Floats, log_emissions: Floats) -> Floats:
+    """Compute the log transfer matrices of pieces.
 
-    transmat (k, k): transition matrix; log_emissions (steps, k, m): log densities; zero where there is no frame.
-    Returns (m, k, k): entry (i, j) is the log likelihood of all frames together with state j right after them, given
-    state i at the first.
+    log_emissions (steps, k, m): log densities, zero where there is no frame. Returns (m, k, k): entry (i, j) is the log
+    likelihood of all frames and of state j right after them, given state i at the first frame.
     """
     steps, k, m = log_emissions.shape
     peaks = log_emissions.max(axis=1)
     emissions = np.exp(log_emissions - peaks[:, None])
     message = np.repeat(np.eye(k)[:, :, None], m, axis=2)  # (first state, state now, piece)
     log_sums = np.empty((steps, k, m))
-    onward = np.ascontiguousarray(transmat.T)
+    continues = np.ascontiguousarray(transmat.T)
     with np.errstate(divide="ignore", invalid="ignore"):
         for emission, logs in zip(emissions, log_sums, strict=True):
             message *= emission
             total = message.sum(axis=1)
             np.log(total, out=logs)
             message /= total[:, None]
-            message = np.matmul(onward, message)
+            message = np.matmul(continues, message)
     found = (safe_log(message) + (log_sums.sum(axis=0) + peaks.sum(axis=0))[:, None]).transpose(2, 0, 1)
-    # a message of one state alone loses nothing on the first step; a state that is none at the end may come back later
+    # the first step of a single state cannot underflow; a state of zero probability at the end may matter later
     lost = (near_underflow(log_sums[1:]) | ~np.isfinite(log_sums[0])).any(axis=0)
-    lost |= ((message < _LEAST) & _reached(transmat, steps)[:, :, None]).any(axis=(0, 1))
+    lost |= ((message < _UNDERFLOW) & _reachable(transmat, steps)[:, :, None]).any(axis=(0, 1))
     if lost.any():
         some = log_emissions[..., lost]
-        found[lost] = log_transfers(safe_log(transmat), some, np.ones((steps, some.shape[2]), dtype=bool), log_sum_exp)
+        found[lost] = log_domain_transfers(
+            safe_log(transmat), some, np.ones((steps, some.shape[2]), dtype=bool), log_sum_exp
+        )
     return np.ascontiguousarray(found)
 
 
-def _reached(transmat: Floats, steps: int) -> Mask:
-    """Which states (k, k) can be reached from which in so many steps."""
+def _reachable(transmat: Floats, steps: int) -> Mask:
+    """Mask (k, k) of the states (column) that can be reached from each state (row) in this number of steps."""
     found, possible = np.eye(len(transmat), dtype=np.bool_), transmat > 0.0
     for _ in range(steps):
         found = found @ possible
@@ -315,14 +298,13 @@ def _reached(transmat: Floats, steps: int) -> Mask:
 
 
 def join_messages(startprob: Floats, transmat: Floats, logs: Floats, first: Mask) -> tuple[Floats, Floats, float]:
-    """Return the exact messages with which pieces are entered and left.
+    """Join transfer matrices to the exact messages at the entry and exit of pieces.
 
-    logs (m, k, k): from `transfer_logs`, for all pieces in the order of time; first (m,): pieces that begin a sequence.
-    Returns log_entry (m, k): logarithm of the distribution of the state at each piece's first frame, given all earlier
-    frames; log_exit (m, k): log likelihood of all that follows a piece given the state at its last frame, up to a
-    constant.
+    logs (m, k, k): from `log_transfer_matrices`, for all pieces in the order of time; first (m,): pieces that begin a
+    sequence. Returns log_entry (m, k): predicted log probabilities at each piece's first frame; log_exit (m, k): log
+    likelihood of all frames after a piece given the state at its last frame, up to a constant; and the log likelihood.
     """
-    entry, leave = np.empty(logs.shape[:2]), np.empty(logs.shape[:2])
+    entry, exit_ = np.empty(logs.shape[:2]), np.empty(logs.shape[:2])
     log_start, log_transmat, total = safe_log(startprob), safe_log(transmat), 0.0
     for begin, end in itertools.pairwise([*np.flatnonzero(first), len(logs)]):
         now = log_start
@@ -334,30 +316,30 @@ def join_messages(startprob: Floats, transmat: Floats, logs: Floats, first: Mask
             now = now - likelihood
         after = np.zeros(logs.shape[1])
         for r in range(end - 1, begin - 1, -1):
-            beyond = log_sum_exp(log_transmat + after, 1)
-            leave[r] = beyond - beyond.max()
+            backward = log_sum_exp(log_transmat + after, 1)
+            exit_[r] = backward - backward.max()
             after = log_sum_exp(logs[r] + after, 1)
             after -= after.max()
-    return entry, leave, total
+    return entry, exit_, total
 
 
-def burn_in_that_forgets(transmat: Floats, log_densities: Floats) -> int:
-    """Measure how many frames it takes until messages no longer depend on where they came from.
+def forgetting_burn_in(transmat: Floats, log_densities: Floats) -> int:
+    """Measure the burn-in after which messages no longer depend on their initial values.
 
-    transmat (k, k): transition matrix; log_densities (m, steps, k): log densities of the frames of m stretches. Returns
-    twice the frames after which messages from different states differ by less than 1e-10 on all stretches, forward and
-    backward: 16 to 128; 0 where 64 frames are not enough.
+    log_densities (m, steps, k): of the frames of m stretches. Returns twice the number of frames after which messages
+    from different states differ by less than 1e-10 on all stretches, forward and backward: 16 to 128; 0 if 64 frames
+    are not enough.
     """
     steps, k = log_densities.shape[1:]
-    for enough in _ENOUGH:
+    for enough in _BURN_INS:
         windows = log_densities[:, : steps - steps % enough].reshape(-1, enough, k)
-        if len(windows) and _spread(transfer_logs(transmat, windows.transpose(1, 2, 0))) < _FORGOTTEN:
+        if len(windows) and _distance(log_transfer_matrices(transmat, windows.transpose(1, 2, 0))) < _FORGOTTEN_TOL:
             return 2 * enough
     return 0
 
 
-def _spread(logs: Floats) -> float:
-    """How far messages through (m, k, k) log matrices depend on their first state, and on their last."""
+def _distance(logs: Floats) -> float:
+    """Maximum l1 distance of messages through log transfer matrices (m, k, k) from different states, both ways."""
     with np.errstate(invalid="ignore"):
         rows = np.exp(logs - logs.max(axis=2, keepdims=True))
         columns = np.exp(logs - logs.max(axis=1, keepdims=True))
@@ -369,12 +351,12 @@ def _spread(logs: Floats) -> float:
 
 
 def best_paths(
-    log_transmat: Floats, log_emissions: Floats, onward: Mask, entry: Floats, exit_: Floats
+    log_transmat: Floats, log_emissions: Floats, continues: Mask, entry: Floats, exit_: Floats
 ) -> tuple[States, Floats]:
-    """Find the best path through each piece (Viterbi's algorithm).
+    """Find the best path through each piece by Viterbi's algorithm.
 
-    log_transmat (k, k); log_emissions (steps, k, m); onward (steps, m); entry, exit_ (k, m). Returns states (steps, m);
-    scores (m,).
+    log_transmat (k, k); log_emissions (steps, k, m); continues (steps, m): whether a step is followed by a frame of the
+    same sequence; entry, exit_ (k, m): log scores. Returns states (steps, m) and scores (m,).
     """
     steps, k, m = log_emissions.shape
     came_from = np.empty((steps, k, m), dtype=np.int32)
@@ -382,9 +364,9 @@ def best_paths(
     for t in range(1, steps):
         ways = score[:, None] + log_transmat[:, :, None]
         came_from[t], best = ways.argmax(axis=0), ways.max(axis=0)
-        if not onward[t - 1].all():
-            came_from[t] = np.where(onward[t - 1], came_from[t], still)
-            best = np.where(onward[t - 1], best, score)
+        if not continues[t - 1].all():
+            came_from[t] = np.where(continues[t - 1], came_from[t], still)
+            best = np.where(continues[t - 1], best, score)
         score = best + log_emissions[t]
     score = score + exit_
     states = np.empty((steps, m), dtype=np.intp)
@@ -394,21 +376,20 @@ def best_paths(
     return states, score.max(axis=0)
 
 
-def log_transfers(
-    log_transmat: Floats, log_emissions: Floats, onward: Mask, reduce: Callable[..., Floats] = np.max
+def log_domain_transfers(
+    log_transmat: Floats, log_emissions: Floats, continues: Mask, reduce: Callable[..., Floats] = np.max
 ) -> Floats:
-    """Score what lies between each state at the first step of each piece and each state right after its last.
+    """Compute the transfer matrices of pieces in logarithms, for best paths or for sums over paths.
 
-    log_transmat (k, k): logarithms of the transition matrix; log_emissions (steps, k, m): log densities; onward (steps,
-    m): as `best_paths` takes it; for the last step whether the sequence goes on after the piece; reduce: of the scores
-    of ways, along an axis: the best of them, or by `log_sum_exp` all together. Returns (m, k, k): entry (i, j) starts
-    in state i, sees all frames, and steps on to state j, or ends in state j where the sequence ends.
+    log_transmat (k, k); log_emissions (steps, k, m); continues (steps, m): as in `best_paths`; reduce: `np.max` for
+    best paths, `log_sum_exp` for sums. Returns (m, k, k): entry (i, j) is the score of all frames from state i at the
+    first frame to state j right after the last one, or at the last one if the sequence ends there.
     """
     _, k, m = log_emissions.shape
     score = np.full((k, k, m), -np.inf)  # (first state, state now, piece)
     score[np.arange(k), np.arange(k)] = 0.0
     after = np.empty_like(score)
-    for emission, goes_on in zip(log_emissions, onward, strict=True):
+    for emission, goes_on in zip(log_emissions, continues, strict=True):
         score += emission
         for j in range(k):
             after[:, j] = reduce(score + log_transmat[:, j, None], 1)
@@ -422,9 +403,8 @@ def log_transfers(
 def join_paths(log_startprob: Floats, scores: Floats, first: Mask) -> tuple[States, float]:
     """Find the state at the first frame of each piece on the best path through all pieces.
 
-    log_startprob (k,): logarithms of the start probabilities; scores (m, k, k): from `log_transfers`, for all pieces in
-    the order of time; first (m,): pieces that begin a sequence. Returns states (m,): the states; score: log score of
-    the paths through all sequences.
+    log_startprob (k,); scores (m, k, k): from `log_domain_transfers`, for all pieces in the order of time; first (m,):
+    pieces that begin a sequence. Returns states (m,), and the log score of the paths through all sequences.
     """
     came_from = np.empty(scores.shape[:2], dtype=np.intp)
     states = np.empty(len(scores), dtype=np.intp)

@@ -1,7 +1,7 @@
-"""Baum-Welch on a sample in memory, and split and merge: one state becomes two, two one, while the likelihood rises.
+"""Baum-Welch on a sample in memory, with moves that split one state and merge two while the likelihood rises.
 
-A state is split by a chain of two states, fitted to its visits: two states may differ by place, or by how long visits
-last. What a merger costs is told from the covariances and from the transitions' code length.
+A split is a chain of two states fitted to the visits of one: the two may differ in location or in the length of their
+visits. The cost of a merger is estimated from the covariances and from the code length of the transitions.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dask_dca.models.gaussians import variances_of
-from dask_dca.models.hmm.expectation import Expected, expectation, labels_of, lay_out, lay_tile
-from dask_dca.models.hmm.model import FrameFeatures, HiddenMarkov, IncompleteStates, m_step, model_of_labels, moments_of
+from dask_dca.models.hmm.expectation import ExpectedCounts, expectation, lay_out, lay_out_tile, most_likely_states
+from dask_dca.models.hmm.model import FrameFeatures, HiddenMarkov, IncompleteStates, hmm_moments, labelled_model, m_step
 from dask_dca.models.hmm.recursions import Markov, Scratch, stationary_distribution
 
 if TYPE_CHECKING:
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Labels, Mask, Numbers
     from dask_dca.models.hmm.expectation import Layout, Tile
 
-_LEAST_KEPT: Final = 0.2  # of a transition's sample count, or of a variance, that a correction must leave
-_ROUNDS: Final = 40
-_RISE: Final = 1.0  # of the log likelihood, from which on moves are kept
-_SAME: Final = 0.9  # share of its frames for which a state's split still holds
-_MOST: Final = 1000  # frames to which two states are fitted,
-_RUN: Final = 64  # in runs of at most that many
-_PIECE: Final = (16, 8)  # length and burn-in of a piece: a rough answer will do
-_SCREEN: Final = 2  # steps from each side, and
-_SETTLE: Final = 5  # more for the best; and before the first round
-_TRY: Final = (3, 12)  # steps of a try: at least, and at most
-_LOSING: Final = 4  # moves in turn that promise no gain, and are tried
-_POWER: Final = 8  # steps of the power method
-_SCARCE: Final = 0.01  # of a frame, by which no start or transition is impossible
+_MIN_KEPT_SHARE: Final = 0.2  # minimum share of a sample's count, or of a variance, that a correction must leave
+_MAX_ROUNDS: Final = 40  # maximum number of rounds of moves
+_MIN_RISE: Final = 1.0  # nats by which moves must raise the log likelihood to be kept
+_SAME_FRAMES_SHARE: Final = 0.9  # minimum share of common frames for which a state's previous split is reused
+_MAX_SPLIT_FRAMES: Final = 1000  # maximum number of frames to which a split is fitted
+_MAX_RUN_FRAMES: Final = 64  # maximum length of the runs of these frames
+_SPLIT_LAYOUT: Final = (16, 8)  # length and burn-in of a piece for splits, which need only be approximate
+_SCREEN_STEPS: Final = 2  # EM steps from each candidate of a split
+_SETTLE_STEPS: Final = 5  # further EM steps of the best candidate; also EM steps before the first round
+_TRIAL_STEPS: Final = (3, 12)  # minimum and maximum EM steps after a move
+_MAX_LOSING_MOVES: Final = 4  # tries of moves without expected gain since the last kept move
+_POWER_STEPS: Final = 8  # steps of the power method
+_MIN_COUNT: Final = 0.01  # pseudo-count after moves, so that no start or transition is impossible
 
 
 @dataclass(frozen=True)
 class StandardFrames:
-    """Frames in standard units, laid out for recursions once."""
+    """Standardised frames, laid out for the recursions once."""
 
     frames: Floats  # (n, p)
     edges: Numbers
     kind: str
-    floors: Floats  # (p,), least variances
+    floors: Floats  # (p,), minimum variances
     layout: Layout
     tiles: list[Tile]
     holes: bool = False  # whether entries are missing
@@ -56,69 +56,57 @@ class StandardFrames:
 
 
 @dataclass(frozen=True)
-class ChainSums:
-    """What an E-step sees: sums, and the likeliest state of each frame."""
+class EStepResult:
+    """Result of an E-step: expected counts, and the most likely state of each frame."""
 
-    expected: Expected
+    expected: ExpectedCounts
     labels: Labels
 
     @property
     def log_likelihood(self) -> float:
-        """Log likelihood of all sequences.
-
-        Returns that of the model which looked.
-        """
+        """Log likelihood of all sequences."""
         return self.expected.log_likelihood
 
 
 def standard_frames(
     frames: Floats, edges: Numbers, kind: str, floors: Floats, piece: tuple[int, int] | None = None
 ) -> StandardFrames:
-    """Lay frames out.
+    """Lay out frames for the recursions.
 
     frames (n, p): in standard units, NaN where an entry is missing; edges (m + 1,): ends of sequences; floors (p,):
-    least variances; piece: length and burn-in of a piece; by the number of frames if None.
+    minimum variances; piece: length and burn-in of a piece, chosen by the number of frames if None.
     """
     p = frames.shape[1]
     layout = lay_out(edges, 4 * p) if piece is None else lay_out(edges, 4 * p, *piece)
     holes = bool(np.isnan(frames).any())
     zero, one = np.zeros(p), np.ones(p)
     features = FrameFeatures("full" if holes else kind, zero, one)
-    tiles = [lay_tile(layout, begin, frames, 0, features) for begin in range(0, len(frames), layout.frames)]
+    tiles = [lay_out_tile(layout, begin, frames, 0, features) for begin in range(0, len(frames), layout.n_frames)]
     return StandardFrames(frames, edges, kind, floors, layout, tiles, holes)
 
 
-def e_step(model: HiddenMarkov, sample: StandardFrames, origins: Floats | None = None) -> ChainSums:
-    """Look at all frames.
-
-    origins (k, p): what moments are taken about; as is best if None.
-    """
+def e_step(model: HiddenMarkov, sample: StandardFrames, origins: Floats | None = None) -> EStepResult:
+    """Run the E-step; origins (k, p): of the moments, chosen by `prepare_states` if None."""
     states, labels, lines = model.states(origins=origins), [], []
     emissions = IncompleteStates(states, np.zeros(len(sample.floors))) if sample.holes else states
     for tile in sample.tiles:
         found = expectation(sample.layout, tile, emissions, model.markov, sample.scratch)
         lines.append(found.sums)
-        labels.append(labels_of(sample.layout, found.posteriors))
-    expected = Expected(np.sum(lines, axis=0), len(model.means), states.origins)
-    return ChainSums(expected, np.concatenate(labels)[: len(sample)])
+        labels.append(most_likely_states(sample.layout, found.posteriors))
+    expected = ExpectedCounts(np.sum(lines, axis=0), len(model.means), states.origins)
+    return EStepResult(expected, np.concatenate(labels)[: len(sample)])
 
 
-def next_model(found: Expected, model: HiddenMarkov, sample: StandardFrames) -> HiddenMarkov:
-    """Take the M-step.
-
-    found: what the model saw.
-    """
-    moments = moments_of(found, sample.kind)
+def next_model(found: ExpectedCounts, model: HiddenMarkov, sample: StandardFrames) -> HiddenMarkov:
+    """Run the M-step."""
+    moments = hmm_moments(found, sample.kind)
     return m_step(found.starts, found.transitions, moments, sample.kind, sample.floors, model)
 
 
-def climb(
+def baum_welch(
     model: HiddenMarkov, sample: StandardFrames, steps: int, tol: float = -np.inf
-) -> tuple[HiddenMarkov, ChainSums]:
-    """Take steps.
-
-    steps: at most; tol: they end where the log likelihood rises by less. Returns the model, and what it sees.
-    """
+) -> tuple[HiddenMarkov, EStepResult]:
+    """Run at most this number of EM steps, until the log likelihood rises by less than tol."""
     seen = e_step(model, sample)
     for _ in range(steps):
         model, last = next_model(seen.expected, model, sample), seen.log_likelihood
@@ -129,26 +117,27 @@ def climb(
 
 
 def corrected_steps(
-    model: HiddenMarkov, sample: StandardFrames, full: Expected, ratio: float, steps: int
+    model: HiddenMarkov, sample: StandardFrames, full: ExpectedCounts, ratio: float, steps: int
 ) -> HiddenMarkov:
-    """Go on from sums over all frames by steps on a sample, to whose sums the difference is added.
+    """Run the M-step, and EM steps on a sample whose sums are corrected by those over all frames.
 
-    full: sums of this model over all frames; ratio: of all frames to the sample's. Returns the model after the M-step
-    and some more; starts are those of all frames; where the correction leaves a state nothing, the M-step alone.
+    full: sums of this model over all frames; ratio: of the number of all frames to that of the sample. The difference
+    full - ratio * sample is added to later sums. If it empties a state, or shrinks a variance too much, only the M-step
+    is taken.
     """
     k, kind = len(model.means), sample.kind
     plain = next_model(full, model, sample)
-    difference, found = full.line - ratio * e_step(model, sample, full.origins).expected.line, plain
+    difference, found = full.vector - ratio * e_step(model, sample, full.origins).expected.vector, plain
     for _ in range(steps):
-        line = ratio * e_step(found, sample, full.origins).expected.line
-        least, line = _LEAST_KEPT * line, line + difference
-        line[: 1 + k + k * k] = np.maximum(line, least)[: 1 + k + k * k]
-        line[1 : 1 + k] = full.starts
-        seen = replace(full, line=line)
+        vector = ratio * e_step(found, sample, full.origins).expected.vector
+        least, vector = _MIN_KEPT_SHARE * vector, vector + difference
+        vector[: 1 + k + k * k] = np.maximum(vector, least)[: 1 + k + k * k]
+        vector[1 : 1 + k] = full.starts
+        seen = replace(full, vector=vector)
         if not (seen.counts > 0.0).all():
             return plain
         moved = next_model(seen, found, sample)
-        if (variances_of(moved.covariances, kind) < _LEAST_KEPT * variances_of(plain.covariances, kind)).any():
+        if (variances_of(moved.covariances, kind) < _MIN_KEPT_SHARE * variances_of(plain.covariances, kind)).any():
             return plain
         found = moved
     return found
@@ -156,7 +145,7 @@ def corrected_steps(
 
 @dataclass(frozen=True)
 class _Split:
-    """Two states in place of one, what they gain, and the frames that the one had."""
+    """A split: two states for one, the gain of log likelihood, and the frames of the one."""
 
     gain: float
     two: HiddenMarkov | None
@@ -164,18 +153,18 @@ class _Split:
 
 
 def split_and_merge(model: HiddenMarkov, sample: StandardFrames) -> HiddenMarkov:
-    """Move states to where they are worth more, as long as the log likelihood rises by one."""
-    model, seen = climb(model, sample, _SETTLE)
+    """Split and merge states as long as the log likelihood rises by `_MIN_RISE`."""
+    model, seen = baum_welch(model, sample, _SETTLE_STEPS)
     splits: dict[int, _Split] = {}
     failed: set[Move] = set()
     losing = 0
-    for _ in range(_ROUNDS if len(model.means) > 2 else 0):
-        _update(splits, seen.labels, sample, len(model.means))
-        moves, promising = _moves(model, seen, splits, failed, losing < _LOSING)
+    for _ in range(_MAX_ROUNDS if len(model.means) > 2 else 0):
+        _update_splits(splits, seen.labels, sample, len(model.means))
+        moves, promising = _choose_moves(model, seen, splits, failed, losing < _MAX_LOSING_MOVES)
         losing += not promising
         while moves:
-            goal = seen.log_likelihood + _RISE
-            found, there = _tried(_moved(model, seen, splits, moves), sample, goal)
+            goal = seen.log_likelihood + _MIN_RISE
+            found, there = _try_moves(_apply_moves(model, seen, splits, moves), sample, goal)
             if there.log_likelihood > goal:
                 touched = {state for move in moves for state in move}
                 splits = {a: split for a, split in splits.items() if a not in touched}
@@ -191,10 +180,10 @@ def split_and_merge(model: HiddenMarkov, sample: StandardFrames) -> HiddenMarkov
     return model
 
 
-def _tried(model: HiddenMarkov, sample: StandardFrames, goal: float) -> tuple[HiddenMarkov, ChainSums]:
-    """Take steps, as long as the last rise, kept up, would reach the goal."""
-    least, most = _TRY
-    model, seen = climb(model, sample, least - 1)
+def _try_moves(model: HiddenMarkov, sample: StandardFrames, goal: float) -> tuple[HiddenMarkov, EStepResult]:
+    """Run EM steps while the goal is reachable at the rate of the last step."""
+    least, most = _TRIAL_STEPS
+    model, seen = baum_welch(model, sample, least - 1)
     for left in range(most - least + 1, 0, -1):
         last = seen.log_likelihood
         model = next_model(seen.expected, model, sample)
@@ -204,12 +193,12 @@ def _tried(model: HiddenMarkov, sample: StandardFrames, goal: float) -> tuple[Hi
     return model, seen
 
 
-def _moves(
-    model: HiddenMarkov, seen: ChainSums, splits: dict[int, _Split], failed: set[Move], may_lose: bool
+def _choose_moves(
+    model: HiddenMarkov, seen: EStepResult, splits: dict[int, _Split], failed: set[Move], may_lose: bool
 ) -> tuple[list[Move], bool]:
-    """The moves of greatest promise without a common state, at most a third as many as states; or one that may lose."""
+    """Choose disjoint moves of greatest expected gain, at most k / 3; or the best one, if none gains and `may_lose`."""
     k = len(model.means)
-    losses = _merger_losses(model, seen)
+    losses = _merge_losses(model, seen)
     i, j = np.triu_indices(k, 1)
     promise = np.array([splits[a].gain for a in range(k)])[:, None] - losses[i, j]
     chosen: list[Move] = []
@@ -234,11 +223,11 @@ def _moves(
 # --- what a merger costs ---
 
 
-def _merger_losses(model: HiddenMarkov, seen: ChainSums) -> Floats:
-    """What the log likelihood loses where states i < j become one, labels taken for sure (k, k)."""
+def _merge_losses(model: HiddenMarkov, seen: EStepResult) -> Floats:
+    """Estimate the losses (k, k) of log likelihood by merging states i < j, for hard labels."""
     k = len(model.means)
     found = np.full((k, k), np.inf)
-    code = _code_savings(seen.expected.transitions)
+    code = _transition_savings(seen.expected.transitions)
     for i in range(k - 1):
         others = np.arange(i + 1, k)
         found[i, others] = _volume_losses(model, seen.expected.counts, i, others) - code[i, others]
@@ -246,12 +235,12 @@ def _merger_losses(model: HiddenMarkov, seen: ChainSums) -> Floats:
 
 
 def _volume_losses(model: HiddenMarkov, counts: Floats, i: int, others: Labels) -> Floats:
-    """Half of what frames times log determinants grow by."""
-    both = _merged(model, counts, i, others)[1]
+    """Losses by the growth of the log determinants of the covariances."""
+    both = _merge(model, counts, i, others)[1]
     kind, p = model.covariance_type, model.means.shape[1]
     own = _log_determinants(model.covariances, kind, p)
     grown = (counts[i] + counts[others]) * _log_determinants(both, kind, p)
-    if kind == "tied":  # all states share what grows
+    if kind == "tied":  # the one covariance grows for all states
         return 0.5 * counts.sum() * (_log_determinants(both, kind, p) - own)
     return 0.5 * (grown - counts[i] * own[i] - counts[others] * own[others])
 
@@ -262,8 +251,8 @@ def _log_determinants(covariances: Floats, kind: str, p: int) -> Floats:
     return np.asarray(p * np.log(covariances) if kind == "spherical" else np.linalg.slogdet(covariances)[1])
 
 
-def _merged(model: HiddenMarkov, counts: Floats, i: int, others: Labels) -> tuple[Floats, Floats]:
-    """Means and covariances of state i together with each of some others; of all states for "tied"."""
+def _merge(model: HiddenMarkov, counts: Floats, i: int, others: Labels) -> tuple[Floats, Floats]:
+    """Means and covariances of state i merged with each of some others; the tied covariance for "tied"."""
     kind, away = model.covariance_type, model.means[i] - model.means[others]
     total = counts[i] + counts[others] + 2e-9
     left, right = (counts[i] + 1e-9) / total, (counts[others] + 1e-9) / total
@@ -278,8 +267,8 @@ def _merged(model: HiddenMarkov, counts: Floats, i: int, others: Labels) -> tupl
     return means, own + (left * right).reshape(shape) * between
 
 
-def _code_savings(transitions: Floats) -> Floats:
-    """How much shorter the code of the transitions gets where two states are one (k, k)."""
+def _transition_savings(transitions: Floats) -> Floats:
+    """Reduction (k, k) of the code length of the transitions by merging two states."""
     T, rows = transitions, transitions.sum(axis=1)
     k = len(T)
     found = np.zeros((k, k))
@@ -287,16 +276,16 @@ def _code_savings(transitions: Floats) -> Floats:
         j = np.arange(i + 1, k)
         outside = np.ones((len(j), k), dtype=bool)
         outside[:, i] = outside[np.arange(len(j)), j] = False
-        onward = np.where(outside, _code(T[i] + T[j]) - _code(T[i]) - _code(T[j]), 0.0).sum(axis=1)
-        back = np.where(outside, _code(T[:, i] + T[:, j].T) - _code(T[:, i]) - _code(T[:, j].T), 0.0).sum(axis=1)
+        onward = np.where(outside, _xlogx(T[i] + T[j]) - _xlogx(T[i]) - _xlogx(T[j]), 0.0).sum(axis=1)
+        back = np.where(outside, _xlogx(T[:, i] + T[:, j].T) - _xlogx(T[:, i]) - _xlogx(T[:, j].T), 0.0).sum(axis=1)
         own = (T[i, i], T[i, j], T[j, i], T[j, j])
-        inner = _code(np.asarray(sum(own))) - sum(_code(np.asarray(part)) for part in own)
-        whole = _code(rows[i] + rows[j]) - _code(rows[i]) - _code(rows[j])
+        inner = _xlogx(np.asarray(sum(own))) - sum(_xlogx(np.asarray(part)) for part in own)
+        whole = _xlogx(rows[i] + rows[j]) - _xlogx(rows[i]) - _xlogx(rows[j])
         found[i, j] = onward + back + inner - whole
     return found
 
 
-def _code(values: Floats) -> Floats:
+def _xlogx(values: Floats) -> Floats:
     found: Floats = values * np.log(np.maximum(values, 1e-300))
     return found
 
@@ -304,13 +293,13 @@ def _code(values: Floats) -> Floats:
 # --- what a split gains ---
 
 
-def _update(splits: dict[int, _Split], labels: Labels, sample: StandardFrames, k: int) -> None:
-    """Fit two states to the frames of each state, unless nearly the same frames were split before."""
+def _update_splits(splits: dict[int, _Split], labels: Labels, sample: StandardFrames, k: int) -> None:
+    """Update the split of each state, unless it was fitted to nearly the same frames."""
     for a in range(k):
         members, before = np.flatnonzero(labels == a), splits.get(a)
         if before is not None:
             shared = len(np.intersect1d(before.members, members, assume_unique=True))
-            if shared >= _SAME * max(len(members), len(before.members)):
+            if shared >= _SAME_FRAMES_SHARE * max(len(members), len(before.members)):
                 continue
         splits[a] = _split(members, sample)
 
@@ -322,27 +311,27 @@ def _split(members: Labels, sample: StandardFrames) -> _Split:
         return _Split(-np.inf, None, members)
     begins = np.flatnonzero(np.diff(members, prepend=-2) > 1)
     visits = np.union1d(begins, np.searchsorted(members, sample.edges))
-    rows, ends = _spread(visits)
-    own = standard_frames(sample.frames[members[rows]], ends, kind, sample.floors, _PIECE)
-    one = model_of_labels(own.frames, ends, np.zeros(len(rows), dtype=np.intp), 1, kind, own.floors)
-    found = [climb(model_of_labels(own.frames, ends, side.astype(np.intp), 2, kind, own.floors), own, _SCREEN)
-             for side in _sides(own, one)]  # fmt: skip
+    rows, ends = _subsample_visits(visits)
+    own = standard_frames(sample.frames[members[rows]], ends, kind, sample.floors, _SPLIT_LAYOUT)
+    one = labelled_model(own.frames, ends, np.zeros(len(rows), dtype=np.intp), 1, kind, own.floors)
+    found = [baum_welch(labelled_model(own.frames, ends, side.astype(np.intp), 2, kind, own.floors), own, _SCREEN_STEPS)
+             for side in _candidate_sides(own, one)]  # fmt: skip
     if not found:
         return _Split(-np.inf, None, members)
     best = max(found, key=lambda each: each[1].log_likelihood)[0]
-    two, seen = climb(best, own, _SETTLE)
+    two, seen = baum_welch(best, own, _SETTLE_STEPS)
     gain = (seen.log_likelihood - e_step(one, own).log_likelihood) * len(members) / len(rows)
     return _Split(gain, two, members)
 
 
-def _spread(visits: Numbers) -> tuple[Labels, Numbers]:
-    """Rows of some whole visits spread over time, long ones in parts, and where these end."""
-    counts = -(-np.diff(visits) // _RUN)
+def _subsample_visits(visits: Numbers) -> tuple[Labels, Numbers]:
+    """Select evenly spread visits, long ones in runs; returns the rows, and the ends of visits."""
+    counts = -(-np.diff(visits) // _MAX_RUN_FRAMES)
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    begins = np.repeat(visits[:-1], counts) + within * _RUN
+    begins = np.repeat(visits[:-1], counts) + within * _MAX_RUN_FRAMES
     ends = np.append(begins[1:], visits[-1])
-    if visits[-1] > _MOST:
-        step = visits[-1] / _MOST
+    if visits[-1] > _MAX_SPLIT_FRAMES:
+        step = visits[-1] / _MAX_SPLIT_FRAMES
         kept = (np.arange(max(int(len(begins) / step), 1)) * step).astype(np.int64)
         begins, ends = begins[kept], ends[kept]
     else:
@@ -351,8 +340,8 @@ def _spread(visits: Numbers) -> tuple[Labels, Numbers]:
     return rows, np.concatenate([[0], np.cumsum(ends - begins)])
 
 
-def _sides(sample: StandardFrames, one: HiddenMarkov) -> Iterator[Mask]:
-    """Ways to part the frames of a state in two: by place, by radius, and the same of visits' means."""
+def _candidate_sides(sample: StandardFrames, one: HiddenMarkov) -> Iterator[Mask]:
+    """Candidate bipartitions of the frames of a state: by location or radius, of frames or of the means of visits."""
     edges = sample.edges
     counts = np.diff(edges)
     deviations = np.sqrt(np.diagonal(np.atleast_2d(np.cov(sample.frames.T, bias=True))))
@@ -364,7 +353,7 @@ def _sides(sample: StandardFrames, one: HiddenMarkov) -> Iterator[Mask]:
         frames @ _main_direction(frames) > 0.0,
         radii > np.median(radii),
     ]
-    if len(counts) > 4:  # by time: whole visits are of one side
+    if len(counts) > 4:  # whole visits on one side
         ranges = np.add.reduceat(radii, edges[:-1]) / counts
         by_visit = [means @ _main_direction(means * np.sqrt(counts)[:, None]) > 0.0, ranges > np.median(ranges)]
         sides += [np.repeat(side, counts) for side in by_visit]
@@ -375,7 +364,7 @@ def _sides(sample: StandardFrames, one: HiddenMarkov) -> Iterator[Mask]:
 
 def _main_direction(rows: Floats) -> Floats:
     found = np.ones(rows.shape[1]) + np.arange(rows.shape[1]) / rows.shape[1]
-    for _ in range(_POWER):
+    for _ in range(_POWER_STEPS):
         found = rows.T @ (rows @ found)
         found /= max(float(np.linalg.norm(found)), 1e-300)
     return found
@@ -384,26 +373,26 @@ def _main_direction(rows: Floats) -> Floats:
 # --- moves ---
 
 
-def _moved(model: HiddenMarkov, seen: ChainSums, splits: dict[int, _Split], moves: list[Move]) -> HiddenMarkov:
-    """Let states i and j be one, in place i, and state a two, in places a and j."""
+def _apply_moves(model: HiddenMarkov, seen: EStepResult, splits: dict[int, _Split], moves: list[Move]) -> HiddenMarkov:
+    """Apply moves (a, i, j): merge states i and j to state i, and split state a to states a and j."""
     expected, k = seen.expected, len(model.means)
     means, covariances = model.means.copy(), model.covariances.copy()
     starts, transitions = expected.starts.copy(), expected.transitions.copy()
     for a, i, j in moves:
         two = splits[a].two
         assert two is not None
-        joined = _merged(model, expected.counts, i, np.array([j]))
+        joined = _merge(model, expected.counts, i, np.array([j]))
         means[i], means[a], means[j] = joined[0][0], *two.means
         if model.covariance_type != "tied":
             covariances[i], covariances[a], covariances[j] = joined[1][0], *two.covariances
-        _relabel(starts, transitions, (a, i, j), two.markov)
-    starts, rows = starts + _SCARCE, transitions + _SCARCE / k
+        _move_counts(starts, transitions, (a, i, j), two.markov)
+    starts, rows = starts + _MIN_COUNT, transitions + _MIN_COUNT / k
     chain = Markov(starts / starts.sum(), rows / rows.sum(axis=1, keepdims=True))
     return replace(model, markov=chain, means=means, covariances=covariances)
 
 
-def _relabel(starts: Floats, transitions: Floats, move: Move, chain: Markov) -> None:
-    """The same of expected counts, in place; visits begin and end in the two states as often as they are in them."""
+def _move_counts(starts: Floats, transitions: Floats, move: Move, chain: Markov) -> None:
+    """Apply a move to expected counts, in place; visits enter and leave split states by the stationary distribution."""
     a, i, j = move
     transitions[i] += transitions[j]
     transitions[:, i] += transitions[:, j]

@@ -103,8 +103,8 @@ def test_steps_over_all_frames_raise_the_likelihood_of_what_was_observed():
 
 @pytest.mark.parametrize("form", ["diag", "full"])
 def test_any_chunking_gives_the_same_bits(form, monkeypatch):
-    monkeypatch.setattr("dask_dca.models.hmm.start._SAMPLE_FRAMES", 512)
-    monkeypatch.setattr("dask_dca.models.hmm.start._STRETCH", 64)
+    monkeypatch.setattr("dask_dca.models.hmm.start._MAX_SAMPLE_FRAMES", 512)
+    monkeypatch.setattr("dask_dca.models.hmm.start._STRETCH_FRAMES", 64)
     _, holes, _ = planted(2, n=1100)
     whole = dca.GaussianHMM(3, form, max_iter=1).fit(holes, lengths=[400, 700])
     for chunks in ((300, 5), (77, 2)):
@@ -117,8 +117,8 @@ def test_any_chunking_gives_the_same_bits(form, monkeypatch):
 
 
 def test_holes_that_only_a_pass_over_all_frames_meets(monkeypatch):
-    monkeypatch.setattr("dask_dca.models.hmm.start._SAMPLE_FRAMES", 512)
-    monkeypatch.setattr("dask_dca.models.hmm.start._STRETCH", 64)
+    monkeypatch.setattr("dask_dca.models.hmm.start._MAX_SAMPLE_FRAMES", 512)
+    monkeypatch.setattr("dask_dca.models.hmm.start._STRETCH_FRAMES", 64)
     X, _, _ = planted(3, n=1500)
     for row in (30, 700, 1499):
         holes = X.copy()

@@ -12,7 +12,7 @@ from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sequences import as_edges
 from dask_dca.models.gaussians import log_densities, prepare_gaussians
 from dask_dca.models.hmm.expectation import Layout, lay_out
-from dask_dca.models.hmm.model import FrameFeatures, moments_of, prepare_states
+from dask_dca.models.hmm.model import FrameFeatures, hmm_moments, prepare_states
 from dask_dca.models.hmm.passes import e_step_pass
 from dask_dca.models.hmm.recursions import Markov
 from tests.models.hmm.test_recursions import textbook
@@ -59,14 +59,14 @@ def test_sums_over_tiles_are_the_textbooks(kind, lengths):
     np.testing.assert_allclose(found.starts, sum(part[1][0] for part in parts), **CLOSE)
     np.testing.assert_allclose(found.transitions, sum(part[2] for part in parts), **CLOSE)
     np.testing.assert_allclose(found.counts, posteriors.sum(axis=0), **CLOSE)
-    moments, away = moments_of(found, kind), ((X - CENTRE) / UNITS)[:, None] - origins
+    moments, away = hmm_moments(found, kind), ((X - CENTRE) / UNITS)[:, None] - origins
     np.testing.assert_allclose(moments.first, np.einsum("nk,nkp->kp", posteriors, away), **CLOSE)
     np.testing.assert_allclose(moments.second, second(kind, posteriors, away), **CLOSE)
     np.testing.assert_array_equal(nearest, logs.argmax(axis=0))  # the first of equal frames
     for chunks in (64, (7, 0, 200, 93)):
         with dask.config.set(scheduler="synchronous"):
             again, same, _ = sums(kind, layout, as_rows(da.from_array(X, chunks=(chunks, 1))))
-        np.testing.assert_array_equal(again.line, found.line)
+        np.testing.assert_array_equal(again.vector, found.vector)
         np.testing.assert_array_equal(same, nearest)
 
 
@@ -80,7 +80,7 @@ def test_states_whose_spread_is_tiny_keep_their_digits(kind):
     unit = np.eye(2) if kind in ("full", "tied") else 1.0
     covariances = np.zeros_like(COVARIANCES[kind]) + unit
     found, _, origins = sums(kind, lay_out(as_edges(None, 300), 8), rows, means, covariances)
-    moments = moments_of(found, kind)
+    moments = hmm_moments(found, kind)
     exact = (rows.source.astype(np.longdouble) - CENTRE) / UNITS - origins[labels]
     squares = np.stack([(exact[labels == j] ** 2).sum(axis=0) for j in range(3)]).astype(float)
     assert (np.abs(origins[1:]).max(axis=1) > 1e8).all()

@@ -16,11 +16,11 @@ from dask_dca.models.hmm.recursions import (
     forward_backward,
     join_messages,
     join_paths,
-    log_transfers,
+    log_domain_transfers,
+    log_transfer_matrices,
     safe_log,
     smoothed_chain,
     stationary_distribution,
-    transfer_logs,
 )
 
 FEW = settings(max_examples=60)
@@ -135,7 +135,7 @@ def test_a_scan_over_pieces_is_exact(problem, length, split):
     ends = sorted({min(split, len(logs)), len(logs)})
     pieces, onward, begins, first = cut_up(logs, ends, length)
     entry, leave, total = join_messages(
-        markov.startprob, markov.transmat, transfer_logs(markov.transmat, pieces), first
+        markov.startprob, markov.transmat, log_transfer_matrices(markov.transmat, pieces), first
     )
     parts = [textbook(markov, logs[a:b]) for a, b in zip([0, *ends], ends, strict=False) if b > a]
     scale = max(1.0, np.abs(logs).max()) * len(logs)
@@ -153,7 +153,9 @@ def test_a_state_that_is_none_at_the_end_of_a_piece_comes_back_in_the_next():
     markov = Markov(np.array([0.5, 0.5]), np.array([[0.5, 0.5], [0.0, 1.0]]))
     logs = np.array([[0.0, -10.0], [-2000.0, 0.0], [0.0, -5000.0], [0.0, -5000.0]])
     pieces, _, _, first = cut_up(logs, [4], 2)
-    entry, _, total = join_messages(markov.startprob, markov.transmat, transfer_logs(markov.transmat, pieces), first)
+    entry, _, total = join_messages(
+        markov.startprob, markov.transmat, log_transfer_matrices(markov.transmat, pieces), first
+    )
     assert total == pytest.approx(textbook(markov, logs)[0], rel=1e-12)
     assert entry[1, 0] > -2100.0
 
@@ -166,7 +168,7 @@ def test_viterbi_over_pieces_finds_a_best_path(problem, length, split):
     ends = sorted({min(split, len(logs)), len(logs)})
     pieces, onward, begins, first = cut_up(logs, ends, length)
     steps = safe_log(markov.transmat)
-    states, total = join_paths(safe_log(markov.startprob), log_transfers(steps, pieces, onward), first)
+    states, total = join_paths(safe_log(markov.startprob), log_domain_transfers(steps, pieces, onward), first)
     following = np.append(states[1:], 0)
     leave = np.where(np.append(first[1:], True), 0.0, steps[:, following])
     entry = np.where(np.arange(logs.shape[1])[:, None] == states, 0.0, -np.inf)

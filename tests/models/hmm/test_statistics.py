@@ -6,7 +6,7 @@ from hmmlearn import hmm as hmmlearn
 
 import dask_dca as dca
 from benchmarks.markov_data import chain, one_dimensional
-from dask_dca.models.hmm.lending import prior_variances
+from dask_dca.models.hmm.shrinkage import prior_variances
 
 pytestmark = pytest.mark.filterwarnings("ignore::dask_dca.errors.FewerAnchorsWarning")
 
