@@ -14,14 +14,14 @@ from dask_dca.models.base import whole_fit
 from dask_dca.models.categorical.fit import (
     CategoricalSettings,
     SymbolChain,
-    chain_of_counts,
     check_symbols,
-    emissions_of,
     fit_categorical,
     fit_symbols_from_start,
-    see_symbols,
+    symbol_counts,
+    symbol_e_step,
+    symbol_m_step,
 )
-from dask_dca.models.categorical.passes import CategoricalEmission, greatest_symbol, numbered
+from dask_dca.models.categorical.passes import CategoricalEmission, encoder, greatest_symbol
 from dask_dca.models.em import count_in_init, max_steps
 from dask_dca.models.hmm.chain_model import ChainModel
 from dask_dca.models.hmm.recursions import safe_log
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats
     from dask_dca.models.hmm.expectation import ExpectedCounts
 
-_MOST_SYMBOLS = 5000
+_MAX_SYMBOLS = 5000
 
 
 def _sums(seen: ExpectedCounts) -> dict[str, Floats]:
-    return {"starts": seen.starts, "transitions": seen.transitions, "emissions": emissions_of(seen)}
+    return {"starts": seen.starts, "transitions": seen.transitions, "emissions": symbol_counts(seen)}
 
 
 class CategoricalHMM(ChainModel):
@@ -59,26 +59,26 @@ class CategoricalHMM(ChainModel):
     max_iter : int, default 20
         Steps of Baum-Welch over all frames at most; 0 leaves the model as the anchors and the sample gave it.
     n_starts : int, default 5
-        How many starts are compared on a sample of 16,384 frames: one from anchor symbols, the others random.
+        Number of starts compared on a sample of 16,384 frames: one from anchor symbols, the others random.
     init : CategoricalHMM or dict, optional
-        Where to start instead of from anchors: a fitted model, or some of `startprob`, `transmat` and `emissionprob`,
-        whose zeros stay zero; as `GaussianHMM` has it.
+        Start of the fit instead of anchors: a fitted model, or some of `startprob`, `transmat` and `emissionprob`,
+        whose zeros stay zero; see `GaussianHMM`.
     warm_start : bool, default False
-        Start where the last fit of this model ended, as if it were `init`.
+        Start from the result of the last fit of this model, as if it were `init`.
     params : str, default "ste"
-        What is learnt: letters of start probabilities, transitions and emissions; the rest stays as it starts.
+        Letters of the parameters that are learnt: start probabilities, transitions and emissions; others are kept.
     init_params : str, default "ste"
-        What the fit begins with itself; attributes of other letters, set by hand, are where it starts.
+        Letters of the parameters that the fit initialises; others start from attributes that were set by hand.
     algorithm : {"viterbi", "map"}, default "viterbi"
         How `predict` and `decode` find states.
     recursion : {"auto", "segments", "scan"}, default "auto"
-        As `GaussianHMM` has it; "segments" is for models that forget.
+        See `GaussianHMM`; "segments" requires a model that forgets.
     random_state : int, Generator, RandomState or None, default 0
         Seed of the random starts.
     retries : int, default 3
-        How often a failing task is tried again on a distributed scheduler.
+        Number of times that a failing task is repeated on a distributed scheduler.
     checkpoint : str, optional
-        Path or URL where finished passes over chunked data are kept.
+        Path or URL where finished passes over chunked data are saved.
     verbose : bool, default False
         Show the passes' progress on standard error.
 
@@ -91,7 +91,7 @@ class CategoricalHMM(ChainModel):
     emissionprob_ : ndarray of float64, shape (k, v)
         Probabilities of the symbols in each state.
     anchor_symbols_ : ndarray of int64, shape (k,)
-        The symbol that stood for a state in the anchored start; -1 where there were fewer symbols than states.
+        Anchor symbol of each state in the anchored start; -1 if there are fewer anchors than states.
     start_scores_ : ndarray of float64
         Mean log likelihood per frame that the starts reached on the sample, the best first.
     log_likelihoods_ : ndarray of float64, shape (m + 1,)
@@ -105,11 +105,11 @@ class CategoricalHMM(ChainModel):
     n_symbols_ : int
         Number of symbols.
     n_samples_seen_ : int
-        Number of frames that the model was fitted on, in all batches of `partial_fit`.
+        Number of frames that the model was fitted to, in all batches of `partial_fit`.
     first_starts_, first_transitions_, first_emissions_, first_tallies_ : ndarray
-        What `partial_fit` goes on from: sums of the fit, and of what it counted.
+        State of `partial_fit`: sums and counts of the fit.
     later_starts_, later_transitions_, later_emissions_ : ndarray
-        The same of later batches.
+        The same for later batches.
     n_features_in_, n_sequences_, n_passes_ : int
         Columns of the input (one), sequences, and passes over all frames.
 
@@ -121,8 +121,8 @@ class CategoricalHMM(ChainModel):
     Notes
     -----
     One-hot observations are a case of the model of Zhou, Bilmes and Guestrin, NIPS 2014, section 3.2:
-    E(x | h) = h^T O^T, with the probabilities of the symbols for the columns of O. Symbols that one state alone emits
-    are anchors: the rows of P(next, last symbol | symbol) are mixtures of theirs.
+    E(x | h) = h^T O^T, where the columns of O are the emission probabilities. Symbols that only one state emits are
+    anchors: the rows of P(next, previous symbol | symbol) are mixtures of their rows.
 
     Examples
     --------
@@ -139,9 +139,7 @@ class CategoricalHMM(ChainModel):
     _mark: ClassVar = "emissionprob_"
     _parameters: ClassVar = ("startprob_", "transmat_", "emissionprob_")
     _sums: ClassVar = ("starts", "transitions", "emissions")
-    _steps_per_batch: ClassVar = (
-        5  # at each batch: symbols tell little of states, so that one step from old sums is a short one
-    )
+    _steps_per_batch: ClassVar = 5  # EM steps per batch: symbols determine states weakly, so that a single step changes little
     _letters: ClassVar = {"s": "startprob_", "t": "transmat_", "e": "emissionprob_"}
     _words: ClassVar = {"startprob": "startprob_", "transmat": "transmat_", "emissionprob": "emissionprob_"}
     _per_row: ClassVar = "predict"
@@ -189,15 +187,15 @@ class CategoricalHMM(ChainModel):
         X : array-like of int, shape (n, 1)
             Symbols from 0 on, in the order of time: NumPy, Dask array or DataFrame, zarr array or its path.
         y : None
-            Ignored; for hmmlearn's callers, lengths by position are taken, with a warning.
+            Ignored; lengths passed by position, as in hmmlearn, are accepted with a warning.
         lengths : array-like of int, shape (m,), optional
-            Frames of each sequence, one after the other; one sequence if None.
+            Lengths of the sequences, which are concatenated in X; one sequence if None.
         resume : CategoricalHMM, optional
-            A model of the first rows of X, which has grown since by whole sequences: only the blocks after these rows
-            are read. The result is that of `partial_fit` with the new sequences.
+            A model of the first rows of X, to which whole sequences have been appended since: only the blocks after
+            these rows are read. The result is that of `partial_fit` with the new sequences.
         groups : array-like of shape (n,) or str, optional
-            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
-            or as a coordinate of an xarray.DataArray.
+            Alternative to lengths: the id of each frame's sequence; or the name of a column or index level of a
+            DataFrame, or of a coordinate of an xarray.DataArray, that holds the ids.
 
         Returns
         -------
@@ -243,7 +241,7 @@ class CategoricalHMM(ChainModel):
             several = isinstance(X, list | tuple) and all(is_matrix(part) for part in X)
             held = "X.compute()" if hasattr(X, "compute") else "numpy.concatenate(X)" if several else "X"
             more = ", and lengths=[len(part) for part in X]" if several else ""
-            msg = f"symbols are integers from 0 on; of texts, or other values, pass {numbered(held)}{more}"
+            msg = f"symbols are integers from 0 on; of texts, or other values, pass {encoder(held)}{more}"
             raise NotNumbersError(msg) from error
 
     def _set(self, chain: SymbolChain) -> None:
@@ -252,11 +250,11 @@ class CategoricalHMM(ChainModel):
 
     def _batch_e_step(self, rows: Rows, edges: Any, run: Run, so_far: Any) -> tuple[dict[str, Floats], float]:
         del so_far
-        seen = see_symbols(rows, edges, SymbolChain(self._chain(), self.emissionprob_), run)
+        seen = symbol_e_step(rows, edges, SymbolChain(self._chain(), self.emissionprob_), run)
         return _sums(seen), seen.log_likelihood / rows.n_rows
 
     def _batch_m_step(self, sums: dict[str, Floats]) -> None:
-        self._set(chain_of_counts(**sums))
+        self._set(symbol_m_step(**sums))
 
     def _settings(self, rows: Rows, run: Run) -> CategoricalSettings:
         """Checked parameters; the number of symbols from the data, if it is not given."""
@@ -265,10 +263,10 @@ class CategoricalHMM(ChainModel):
         starts = check_integer("n_starts", self.n_starts, 1)
         v = None if self.n_features is None else check_integer("n_features", self.n_features, 1)
         v = greatest_symbol(rows, run) + 1 if v is None else v
-        if v > _MOST_SYMBOLS:
+        if v > _MAX_SYMBOLS:
             msg = (
-                f"there are {v} symbols, and at most {_MOST_SYMBOLS} can be told apart by their pairs; number those "
-                f"that occur: pass {numbered('X')}, or join rare ones"
+                f"there are {v} symbols, and at most {_MAX_SYMBOLS} can be told apart by their pairs; number those "
+                f"that occur: pass {encoder('X')}, or join rare ones"
             )
             raise InvalidInputError(msg)
         return CategoricalSettings(v, starts, steps, tol, draw_seed(self.random_state))

@@ -1,4 +1,4 @@
-"""What runs on blocks of symbols: counts of symbols and of pairs that follow each other, and what states emit."""
+"""The passes over symbols: counts of symbols and of successive pairs; and the emissions of states."""
 
 from __future__ import annotations
 
@@ -22,71 +22,71 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Numbers
 
 
-_MOST: Final = 2.0**53  # from here on not every integer is a float64
+_MAX_SYMBOL: Final = 2.0**53  # from here on not every integer is exact as float64
 
 
-def numbered(X: str) -> str:
-    """Line of Python that numbers values of any kind; X: what holds them."""
+def encoder(X: str) -> str:
+    """Return Python code that encodes values of any kind as integers; X: the code of these values."""
     return f"sklearn.preprocessing.OrdinalEncoder().fit_transform(numpy.reshape({X}, (-1, 1)))"
 
 
 def as_symbols(tile: Floats, numbers: Numbers | None = None, n_symbols: int | None = None) -> Numbers:
-    """Read symbols: integers from zero on.
+    """Convert a tile (n, 1) to symbols (n,), integers from zero on.
 
-    tile (n, 1); numbers (n,): row numbers, for errors; n_symbols: how many symbols there are. Returns (n,).
-    Raises InvalidInputError: an entry is no such integer.
+    numbers (n,): row numbers, for errors; n_symbols: number of symbols.
+    Raises InvalidInputError: an entry is not a valid symbol.
     """
     values = tile[:, 0]
-    wrong = (values != np.rint(values)) | (values < 0.0) | (values >= (_MOST if n_symbols is None else n_symbols))
+    wrong = (values != np.rint(values)) | (values < 0.0) | (values >= (_MAX_SYMBOL if n_symbols is None else n_symbols))
     if wrong.any():
         i = int(wrong.argmax())
         where = "" if numbers is None else f" in row {numbers[i]}"
         most = "" if n_symbols is None else f" below n_features={n_symbols}"
-        msg = f"symbols are integers from 0 on{most}; received {values[i]:g}{where}; number them: pass {numbered('X')}"
+        msg = f"symbols are integers from 0 on{most}; received {values[i]:g}{where}; number them: pass {encoder('X')}"
         raise InvalidInputError(msg)
     return values.astype(np.int64)
 
 
 @dataclass(frozen=True)
 class CategoricalEmission:
-    """Probabilities of symbols in the states, as logarithms (k, v)."""
+    """Log emission probabilities (k, v) of the symbols in the states."""
 
     logs: Floats
     origins: ClassVar[None] = None
 
     def __call__(self, tile: Floats) -> Floats:
-        """Look the log probabilities up: of a tile (n, 1), shape (n, k)."""
+        """Look up the log probabilities (n, k) of a tile (n, 1)."""
         return np.ascontiguousarray(self.logs[:, as_symbols(tile, None, self.logs.shape[1])].T)
 
     def log_densities(self, features: Floats) -> Floats:
-        """Look the log probabilities up: of symbols (1, n), shape (k, n)."""
+        """Look up the log probabilities (k, n) of symbols (1, n)."""
         return self.logs[:, as_symbols(features.T, None, self.logs.shape[1])]
 
     def sums(self, weights: Floats, features: Floats) -> Floats:
-        """Add weights up by symbol.
+        """Sum weights by symbol.
 
-        weights (k, n); features (1, n): symbols. Returns counts (k,), and of each symbol (k, v), in one line.
+        weights (k, n); features (1, n): symbols. Returns counts (k,), and counts by symbol (k, v), in one vector.
         """
         (_, v), symbols = self.logs.shape, as_symbols(features.T)
         by_symbol = [np.bincount(symbols, own, minlength=v) for own in weights]
         return np.concatenate([weights.sum(axis=1), *by_symbol])
 
     def scales(self) -> Floats:
-        """Say what sums are to be rounded in proportion to: all are counts."""
+        """Return the scales of these sums, which are all counts."""
         return np.ones(self.logs.shape[0] * (1 + self.logs.shape[1]))
 
 
 @dataclass(frozen=True)
 class PlainSymbols:
-    """What tiles of frames become for the emissions: symbols stay as they are. A checkpoint tells it by its class."""
+    """The features of symbols, which are the symbols themselves. A checkpoint identifies it by its class."""
 
     def __call__(self, tile: Floats) -> Floats:
-        """Give a tile as the recursions take it."""
+        """Return a contiguous tile."""
         return np.ascontiguousarray(tile)
 
 
 def greatest_symbol(rows: Rows, run: Run) -> int:
-    """Check all symbols, and find the greatest."""
+    """Check all symbols, and return the greatest."""
     job: Pass[int] = Pass("symbols", _greatest_block, max)
     return run_pass(rows, job, None, run)
 
@@ -100,9 +100,9 @@ def _greatest_block(state: None, start: int, *columns: Any) -> int:
 
 
 def count_pairs(rows: Rows, edges: Numbers, n_symbols: int, run: Run) -> Numbers:
-    """Count how often one symbol follows another within a sequence.
+    """Count pairs of successive symbols within sequences.
 
-    edges (m + 1,): ends of sequences. Returns (v, v): rows are the first of a pair.
+    edges (m + 1,): ends of sequences. Returns (v, v), from row to column.
     """
     job: Pass[Numbers] = Pass("pairs", _pair_block, add_parts, Halo(after=1))
     return run_pass(rows, job, (edges, n_symbols), run)

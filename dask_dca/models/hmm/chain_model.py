@@ -56,12 +56,12 @@ class ChainModel(InitMixin, SequenceStream):
         X : array-like of shape (n, p)
             Frames, as for `fit`.
         y : None
-            Ignored; for hmmlearn's callers, lengths by position are taken, with a warning.
+            Ignored; lengths passed by position, as in hmmlearn, are accepted with a warning.
         lengths : array-like of int, shape (m,), optional
-            Frames of each sequence; one sequence if None.
+            Lengths of the sequences; one sequence if None.
         groups : array-like of shape (n,) or str, optional
-            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
-            or as a coordinate of an xarray.DataArray.
+            Alternative to lengths: the id of each frame's sequence; or the name of a column or index level of a
+            DataFrame, or of a coordinate of an xarray.DataArray, that holds the ids.
 
         Returns
         -------
@@ -117,7 +117,7 @@ class ChainModel(InitMixin, SequenceStream):
         Returns
         -------
         ndarray or dask.array.Array of shape (n, k)
-            Rows that sum to one, on which no later frame has an influence; lazy for chunked input.
+            Rows that sum to one, which do not depend on later frames; lazy for chunked input.
         """
         return self._decoder(X, lengths, groups).filtered()
 
@@ -161,21 +161,21 @@ class ChainModel(InitMixin, SequenceStream):
         X : array-like of shape (n, p)
             Frames, as for `score`.
         n_steps : int, default 1
-            How many frames.
+            Number of frames.
         lengths : array-like of int, shape (m,), optional
             As for `score`.
         groups : array-like of shape (n,) or str, optional
-            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
-            or as a coordinate of an xarray.DataArray.
+            Alternative to lengths: the id of each frame's sequence; or the name of a column or index level of a
+            DataFrame, or of a coordinate of an xarray.DataArray, that holds the ids.
 
         Returns
         -------
         probabilities : ndarray of float64, shape (n_steps, k)
             Of the states.
         means : ndarray of float64, shape (n_steps, p)
-            ExpectedCounts frames; of symbols their probabilities, shape (n_steps, v), and nothing more.
+            Expected frames; for symbols their probabilities, shape (n_steps, v), without covariances.
         covariances : ndarray of float64, shape (n_steps, p, p)
-            Covariances of the frames, to which the differences of the states' means add.
+            Covariances of the frames, including the spread of the states' means.
 
         Raises
         ------
@@ -199,8 +199,8 @@ class ChainModel(InitMixin, SequenceStream):
         Returns
         -------
         ndarray or dask.array.Array of int64, shape (n,)
-            By Viterbi's algorithm, or the most likely state of each frame by itself if `algorithm` is "map"; lazy
-            for chunked input.
+            The most likely path, by Viterbi's algorithm, or if `algorithm` is "map" the most likely state of each
+            frame; lazy for chunked input.
         """
         if check_option("algorithm", self.algorithm, ("viterbi", "map")) == "map":
             return self.predict_proba(X, lengths, groups=groups).argmax(axis=1)
@@ -210,21 +210,21 @@ class ChainModel(InitMixin, SequenceStream):
         self, X: Any, lengths: Any = None, algorithm: str | None = None, *, groups: Any = None
     ) -> tuple[float, Any]:
         """
-        Find the most likely states, and how likely they are.
+        Find the most likely states, and their log probability.
 
         Parameters
         ----------
         X, lengths, groups : array-like
             As for `score`.
         algorithm : {"viterbi", "map"}, optional
-            The most likely path, or the most likely state of each frame by itself; the model's own if None.
+            The most likely path, or the most likely state of each frame; the model's parameter if None.
 
         Returns
         -------
         log_probability : float
-            Of path and frames together; with "map" the sum of the states' posterior probabilities.
+            Joint log probability of path and frames; with "map" the sum of the states' posterior probabilities.
         states : ndarray or dask.array.Array of int64, shape (n,)
-            Lazy for chunked input, of which one pass has been made.
+            The states, lazy for chunked input; one pass is made at once.
         """
         decoder = self._decoder(X, lengths, groups)
         if check_option("algorithm", algorithm or self.algorithm, ("viterbi", "map")) == "map":
@@ -267,7 +267,7 @@ class ChainModel(InitMixin, SequenceStream):
     @one_blas_thread()
     def get_stationary_distribution(self) -> Floats:
         """
-        Return how often the states are visited in the long run.
+        Compute the stationary distribution of the states.
 
         Returns
         -------

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.models.hmm.fit import HMMFit, HMMSettings
 
-_MIN_USED_FRAMES = 0.5  # frames below which a state counts as unused
+_MIN_USED_FRAMES = 0.5  # expected number of frames below which a state counts as unused
 
 
 class GaussianHMM(ChainModel):
@@ -52,45 +52,46 @@ class GaussianHMM(ChainModel):
     n_iter : int, optional
         Another name of `max_iter`, which hmmlearn uses; with both, other than by default, they must be the same.
     tol : float, default 1e-4
-        Steps end where the mean log likelihood per frame rises by less.
+        The fit ends when the mean log likelihood per frame rises by less.
     max_iter : int, default 5
-        Steps of Baum-Welch over all frames at most; 0 leaves the model as the anchors and the sample gave it.
+        Maximum number of Baum-Welch steps over all frames; 0 keeps the model of the anchors and the sample.
     min_covar : float or "auto", default "auto"
-        Least variance of a state: a millionth of each feature's own, or 1 % of it within the states of the starts.
+        Minimum variance of a state; by default a millionth of each feature's variance, or 1 % of its variance within
+        the states of the starts, if that is less.
     init : GaussianHMM or dict, optional
-        Where to start instead of from anchors: a fitted model, or some of `startprob`, `transmat`, `means` and `covars`
-        (in the shape of their type). Then steps are plain ones of Baum-Welch with exact messages, and transitions that
-        are zero stay zero. What is not given is uniform, and as wide as the data; means that are not given come from
-        anchors, their states in the order of time.
+        Start of the fit instead of anchors: a fitted model, or some of `startprob`, `transmat`, `means` and `covars`
+        (in the shape of their type). The fit then runs plain Baum-Welch steps with exact messages, and zero transitions
+        stay zero. Probabilities that are not given are uniform, covariances are those of the data, and means come from
+        anchors, with states ordered in time.
     warm_start : bool, default False
-        Start where the last fit of this model ended, as if it were `init`.
+        Start from the result of the last fit of this model, as if it were `init`.
     params : str, default "stmc"
-        What is learnt: letters of start probabilities, transitions, means and covariances, as hmmlearn has them; what
-        else there is stays as it starts.
+        Letters of the parameters that are learnt, as in hmmlearn: start probabilities, transitions, means and
+        covariances; others are kept.
     init_params : str, default "stmc"
-        What the fit begins with itself; attributes of other letters, set by hand, are where it starts.
+        Letters of the parameters that the fit initialises; others start from attributes that were set by hand.
     algorithm : {"viterbi", "map"}, default "viterbi"
         How `predict` and `decode` find states.
     recursion : {"auto", "segments", "scan"}, default "auto"
-        How long sequences are cut: into segments that are entered a burn-in early, or by an exact scan, which reads
-        the data twice. "auto" scans up to 131,072 frames, and models that forget too slowly.
+        How long sequences are split: into segments that start a burn-in early, or by an exact scan, which reads the
+        data twice. "auto" scans up to 131,072 frames, and for models that forget too slowly.
     method : {"robust", "paper"}, default "robust"
-        The measured default, or the paper's text as it stands.
+        The default, which was chosen by benchmarks, or the paper's algorithm.
     n_subproblems : int or "auto", default "auto"
         Number of random directions s; by default 6 k ln(k + 1).
     ensemble : str, default "auto"
-        For the paper's method: what its planes are drawn from, "gaussian" ("auto"), "sparse", "unit", "data" or "pairs"
-        (as `find_anchors` has them).
+        Distribution of the planes of the paper's method: "gaussian" ("auto"), "sparse", "unit", "data" or "pairs"; see
+        `find_anchors`.
     missing : float or "implicit", optional
-        What stands for a missing entry beside NaN and masked entries: a number, or "implicit" for what sparse rows
-        don't store.
+        Marker of missing entries, in addition to NaN and masked entries: a number, or "implicit" for entries that
+        sparse rows do not store.
     random_state : int, Generator, RandomState or None, default 0
         Seed of the directions. An integer gives the same model on every fit.
     retries : int, default 3
-        How often a failing task is tried again on a cluster.
+        Number of times that a failing task is repeated on a cluster.
     checkpoint : str, optional
-        Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
-        same data and parameters, repeats only the pass that was not finished, and ends bit for bit the same.
+        Path or URL where finished passes over chunked data are saved: a fit that was killed resumes, when repeated with
+        the same data and parameters, at the unfinished pass, and gives bit for bit the same result.
     verbose : bool, default False
         Show the passes' progress on standard error.
 
@@ -105,23 +106,23 @@ class GaussianHMM(ChainModel):
     covariances_ : ndarray of float64
         Covariances: "full" (k, p, p), "tied" (p, p), "diag" (k, p), "spherical" (k,).
     covars_ : ndarray of float64, shape (k, p, p)
-        The same as one matrix for each state, as hmmlearn has it; to be set in the shape above.
+        The same as one matrix for each state, as in hmmlearn; may be set in the shape above.
     covariance_type_ : str
-        Their form.
+        Form of the covariances.
     anchor_indices_ : ndarray of int64, shape (k,)
-        For each state the real frame that is most typical of it: of greatest density.
+        For each state the frame of greatest density, a typical one.
     state_counts_ : ndarray of float64, shape (k,)
-        ExpectedCounts number of frames in each state.
+        Expected number of frames in each state.
     n_components_ : int
         Number of states.
     n_components_range_ : tuple of int
-        Least and greatest number that the rules behind "auto" spoke for.
+        Range of the numbers of states suggested by the rules behind "auto".
     votes_, vote_share_ : ndarray of shape (k,)
-        How many tails of directions are nearest to each state, and their share.
+        Number and share of the tails of directions that are nearest to each state.
     vote_confidence_ : ndarray of float64, shape (k, 2)
         Wilson's 95 % bounds on that share.
     start_scores_ : ndarray of float64
-        Mean log likelihood per frame of the sample that the starts reached, best first.
+        Mean log likelihood per frame of the sample for each start, best first.
     log_likelihoods_ : ndarray of float64, shape (m + 1,)
         Mean log likelihood per frame, before each of m steps over all frames and at the end.
     n_iter_ : int
@@ -129,25 +130,25 @@ class GaussianHMM(ChainModel):
     converged_ : bool
         Whether the last step raised the mean log likelihood by less than `tol`.
     n_unobserved_rows_ : int
-        Frames without an observed entry: they tell nothing of the emissions, and time passes in them.
+        Number of frames without an observed entry, which count as time steps without an observation.
     n_missing_entries_ : int
-        Entries of all rows that are missing.
+        Number of missing entries.
     burn_in_ : int
-        Frames after which the recursions have forgotten where they started, to 1e-10; 0 if more than 128.
+        Number of frames after which the recursions have forgotten their initial values, to 1e-10; 0 if more than 128.
     n_subproblems_ : int
         Number of directions.
     n_samples_seen_ : int
-        Number of frames that the model was fitted on, in all batches of `partial_fit`.
+        Number of frames that the model was fitted to, in all batches of `partial_fit`.
     first_starts_, first_transitions_, first_counts_, first_sums_, first_products_, first_tallies_ : ndarray
-        What `partial_fit` goes on from: sums of the fit, and of what it counted.
+        State of `partial_fit`: sums and counts of the fit.
     later_starts_, later_transitions_, later_counts_, later_sums_, later_products_ : ndarray
-        The same of later batches.
+        The same for later batches.
     stream_origins_, stream_floor_ : ndarray of float64, shape (k, p) and (p,)
-        Points that moments of batches are about, and least variances.
+        Origins of the moments of batches, and minimum variances.
     n_features_in_, n_sequences_, n_passes_ : int
-        Number of features p and of sequences, and how often the fit read all rows (samples of them are not counted).
+        Number of features p, of sequences, and of passes of the fit over all rows (without samples).
     feature_names_in_ : ndarray of str, shape (p,)
-        Names of the features, where the input had them.
+        Names of the features, if the input has them.
 
     See Also
     --------
@@ -156,10 +157,10 @@ class GaussianHMM(ChainModel):
 
     Notes
     -----
-    The paper (section 3.3 of Zhou, Bilmes and Guestrin, NIPS 2014) reads three successive frames as three views of
-    the middle one's state, and its anchors are single frames. Here anchors are averages over the tails of directions,
-    of frames and of features whose means show covariances; states are then split and merged while the likelihood
-    rises, and passes over all frames are corrected by steps on the sample.
+    The paper (section 3.3 of Zhou, Bilmes and Guestrin, NIPS 2014) treats three successive frames as three views of
+    the state of the middle one, and its anchors are single frames. Here anchors are averages over the tails of random
+    directions, of the frames and of features whose means depend on the covariances. States are then split and merged
+    while the likelihood rises, and each pass over all frames is followed by corrected EM steps on the sample.
 
     Examples
     --------
@@ -231,15 +232,15 @@ class GaussianHMM(ChainModel):
         X : array-like of shape (n, p)
             Frames in the order of time: NumPy, Dask array or DataFrame, xarray, zarr array or its path.
         y : None
-            Ignored; for hmmlearn's callers, lengths by position are taken, with a warning.
+            Ignored; lengths passed by position, as in hmmlearn, are accepted with a warning.
         lengths : array-like of int, shape (m,), optional
-            Frames of each sequence, one after the other; one sequence if None.
+            Lengths of the sequences, which are concatenated in X; one sequence if None.
         resume : GaussianHMM, optional
-            A model of the first rows of X, which has grown since by whole sequences: only the blocks after these rows
-            are read. The result is that of `partial_fit` with the new sequences.
+            A model of the first rows of X, to which whole sequences have been appended since: only the blocks after
+            these rows are read. The result is that of `partial_fit` with the new sequences.
         groups : array-like of shape (n,) or str, optional
-            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
-            or as a coordinate of an xarray.DataArray.
+            Alternative to lengths: the id of each frame's sequence; or the name of a column or index level of a
+            DataFrame, or of a coordinate of an xarray.DataArray, that holds the ids.
 
         Returns
         -------
@@ -253,9 +254,9 @@ class GaussianHMM(ChainModel):
 
         Notes
         -----
-        Entries that are missing are NaN, masked, or what `missing` says. Then starts are sought among frames completed
-        by a Bayesian low-rank model, and steps raise the likelihood of the observed entries alone. A
-        `FewEntriesWarning` says where too few were observed to tell.
+        Missing entries are NaN, masked, or marked by `missing`. The start then uses frames completed by a Bayesian
+        low-rank model, and EM maximises the likelihood of the observed entries. A `FewEntriesWarning` is issued if too
+        few entries were observed.
         """
         X, lengths = by_groups(X, lengths, groups)
         if resume is not None:
@@ -289,7 +290,7 @@ class GaussianHMM(ChainModel):
         unused = int((self.state_counts_ < _MIN_USED_FRAMES).sum())
         if not warn_of_few_values(found.n_distinct, k) and unused:
             msg = (
-                f"{unused} of {self.n_components_} states are in no frame; fit again with "
+                f"{unused} of {self.n_components_} states have no frames; fit again with "
                 f"n_components={self.n_components_ - unused}"
             )
             warn(msg, FewerAnchorsWarning)
@@ -304,7 +305,7 @@ class GaussianHMM(ChainModel):
         chain_m_step(self, sums)
 
     def _fit_from(self, given: dict[str, Floats], rows: Rows, edges: Numbers, settings: HMMSettings, run: Run) -> Self:
-        """Learn from a start."""
+        """Fit from given parameters."""
         if self.method == "paper":
             msg = "method='paper' starts from the paper's anchors and learns all; leave init and params out"
             raise InvalidParameterError(msg)
@@ -322,7 +323,7 @@ class GaussianHMM(ChainModel):
         return self
 
     def _find(self, rows: Rows, edges: Numbers, k: int | None, settings: HMMSettings, run: Run) -> tuple[HMMFit, int]:
-        """Fit, with choices of what is "auto"."""
+        """Choose the parameters that are "auto", and fit."""
         k, bounds = (k, (k, k)) if k else choose_states(rows, edges, settings, run)
         if self.covariance_type == "auto":
             kind = choose_covariances(rows, edges, k, settings, run)
@@ -335,7 +336,7 @@ class GaussianHMM(ChainModel):
 
     @property
     def covars_(self) -> Floats:  # numpydoc ignore=RT01
-        """Covariances as one matrix for each state (k, p, p); to be set in the shape of their type."""
+        """Covariances as one matrix for each state (k, p, p); may be set in the shape of their type."""
         covariances = np.asarray(self.covariances_, dtype=np.float64)
         return as_matrices(covariances, self._form, *self._shape_of_means())
 
@@ -350,7 +351,7 @@ class GaussianHMM(ChainModel):
 
     @property
     def _form(self) -> str:
-        """Form of the covariances: what "auto" came to, else what was asked for."""
+        """Form of the covariances: that chosen by a fit, else the parameter."""
         return getattr(self, "covariance_type_", self.covariance_type)
 
     def _n_parameters(self) -> int:
@@ -386,7 +387,7 @@ class GaussianHMM(ChainModel):
         check_hmm(self, rows.n_features)
 
     def _keep(self, found: HMMFit, edges: Numbers, run: Run) -> None:
-        """Turn what was found into attributes."""
+        """Set the fitted attributes."""
         model, (seen, self.anchor_indices_) = found.model, found.refined.seen
         self._keep_history(found.refined, found.start_scores, len(edges) - 1, run)
         self.n_components_, self.n_components_range_ = len(model.means), found.n_range

@@ -49,57 +49,55 @@ _TYPES = ("auto", "full", "diag")
 
 
 CORRELATED = (
-    "The noises of states and frames look correlated, which k states can't say: "
-    "try n_dim_state={}, which is states and channels."
+    "The noises of states and frames seem to be correlated, which a model of k states cannot represent: "
+    "try n_dim_state={}, the number of states plus channels."
 )
 
 
 def noises_look_correlated(model: Any) -> bool:
-    """Whether the sample is likelier, by more than the noises' parameters explain, where noises may be correlated.
-
-    model: a fitted one.
-    """
+    """Whether correlated noises raise the log likelihood of the sample by more than their number of parameters."""
     k = model.n_dim_state_
     return bool(model.correlated_noise_ > 2 * k * min(k, model.n_features_in_))
 
 
 class KalmanFilter(InitMixin, SequenceStream):
     """
-    Kalman filter and smoother, learnt in a few passes over sequences of any length.
+    Kalman filter and smoother, fitted in a few passes over sequences of any length.
 
     Parameters
     ----------
     n_dim_state : int or "auto", default "auto"
-        State dimensions k; "auto" takes them from the canonical correlations; fewer, with a warning, for few frames.
+        Number of state dimensions k; "auto" chooses it by canonical correlations. Few frames may allow fewer, with a
+        warning.
     covariance_type : {"auto", "full", "diag"}, default "auto"
-        Form of R. "full" has correlations, shrunk by as much as they are chance, and needs complete frames; "auto" is
-        full up to 1,024 features, and diagonal beyond and where entries are missing.
+        Form of R. "full" includes correlations, shrunk by their estimated sampling noise, and requires complete frames;
+        "auto" is full up to 1,024 features, and diagonal above or if entries are missing.
     max_iter : int, default 2
-        M-steps, each a pass over all frames, followed on a sample of at most 20,480; 0 keeps the start.
+        Maximum number of M-steps, each with a pass over all frames and EM steps on a sample of at most 20,480 frames; 0
+        keeps the start.
     init : KalmanFilter or dict, optional
-        Where to start instead of from anchors: a filter, fitted or of known parameters, or a dict of parameters as
-        `from_parameters` calls them. The states are those of the start, and steps are plain ones of EM. Beside both
-        matrices what is not given is an identity or zero, as pykalman has it; without them it comes from anchors.
+        Start of the fit instead of anchors: a filter, fitted or of known parameters, or a dict of parameters by the
+        names of `from_parameters`. The state space of the start is kept, and the fit runs plain EM steps. If both
+        matrices are given, other parameters default to identities and zeros, as in pykalman; else to an anchored fit.
     warm_start : bool, default False
-        Start where the last fit of this model ended, as if it were `init`.
+        Start from the result of the last fit of this model, as if it were `init`.
     params : str or list of str, default "all"
-        What is learnt: names of parameters as `from_parameters` calls them (pykalman's `em_vars`), or "all"; what else
-        there is stays as it starts.
+        Parameters that are learnt, by the names of `from_parameters` (pykalman's `em_vars`), or "all"; others are kept.
     tol : float, default 1e-5
-        The steps end where one raises the mean log likelihood per frame by less.
+        The fit ends when a step raises the mean log likelihood per frame by less.
     method : {"robust", "paper"}, default "robust"
-        The measured default, or the paper's bilateral separability; see Notes.
+        The default, which was chosen by benchmarks, or the paper's bilateral separability; see Notes.
     n_subproblems : int or "auto", default "auto"
         Number of random directions in state space; by default 5 k ln(k + 1).
     ensemble : str, default "auto"
-        For the paper's method: what its planes are drawn from, "gaussian" ("auto"), "sparse", "unit" or "data".
+        Distribution of the planes of the paper's method: "gaussian" ("auto"), "sparse", "unit" or "data".
     random_state : int, Generator, RandomState or None, default 0
         Seed of the directions. An integer gives the same model on every fit; None draws a new seed each time.
     retries : int, default 3
-        How often a failing task is tried again on a cluster.
+        Number of times that a failing task is repeated on a cluster.
     checkpoint : str, optional
-        Path or URL where finished passes over chunked data are kept: a fit that was killed, begun again with the
-        same data and parameters, repeats only the pass that was not finished, and ends bit for bit the same.
+        Path or URL where finished passes over chunked data are saved: a fit that was killed resumes, when repeated with
+        the same data and parameters, at the unfinished pass, and gives bit for bit the same result.
     verbose : bool, default False
         Show the passes' progress on standard error.
 
@@ -112,16 +110,16 @@ class KalmanFilter(InitMixin, SequenceStream):
     transition_covariance_ : ndarray of float64, shape (k, k)
         Q, covariance of the state's noise.
     observation_covariance_ : ndarray of float64, shape (p, p) or (p,)
-        R, covariance of the frames' noise, or its diagonal where it is diagonal.
+        R, covariance of the frames' noise, or its diagonal if it is diagonal.
     observation_offsets_ : ndarray of float64, shape (p,)
-        What is observed at state zero.
+        Expected frame at state zero.
     initial_state_mean_, initial_state_covariance_ : ndarray of float64, shapes (k,) and (k, k)
-        Of the first state of a sequence.
+        Mean and covariance of the first state of a sequence.
     anchor_indices_ : ndarray of int64, shape (k,)
-        Frames whose smoothed states are the unit vectors; -1 for an axis that no frame stands for. A fit from a start
-        has none, and no votes.
+        Frames whose smoothed states are the unit vectors; -1 for an axis that is not the state of a frame. A fit from
+        given parameters has no anchors and no votes.
     votes_, vote_share_ : ndarray of shape (k,)
-        On how many directions each anchor is extreme, and the share of directions.
+        Number and share of the directions on which each anchor is extreme.
     vote_confidence_ : ndarray of float64, shape (k, 2)
         Wilson's 95 % bounds on that share.
     n_subproblems_ : int
@@ -129,11 +127,11 @@ class KalmanFilter(InitMixin, SequenceStream):
     n_dim_state_ : int
         Number of state dimensions.
     canonical_correlations_ : ndarray of float64, shape (m,)
-        Of past and future, decreasing: how well each state dimension predicts the future.
+        Canonical correlations of past and future, decreasing: how well each state dimension predicts the future.
     correlated_noise_ : float
-        By how many nats the sample is likelier if the noises of states and frames may depend on each other. Above
-        2 k min(k, p) they do: a larger n_dim_state, k + p, can say so. NaN where entries are missing, and for walks
-        whose predictions never forget where they began.
+        Gain of the sample's log likelihood, in nats, if the noises of states and frames may be correlated. Above
+        2 k min(k, p) they probably are, which a larger n_dim_state, k + p, can represent. NaN if entries are missing,
+        and for walks whose predictor never forgets its initial state.
     log_likelihoods_ : ndarray of float64, shape (m + 1,)
         Mean log likelihood per frame, before each of m steps and at the end.
     n_iter_ : int
@@ -141,43 +139,43 @@ class KalmanFilter(InitMixin, SequenceStream):
     converged_ : bool
         Whether the last step raised the mean log likelihood by less than `tol`.
     explained_variance_ratio_ : float
-        Share of a channel's variance that is predicted one step ahead, the mean over channels.
+        Share of the variance that is predicted one step ahead, averaged over channels.
     n_missing_entries_ : int
-        Entries of all rows that are missing.
+        Number of missing entries.
     n_samples_seen_ : int
-        Number of frames that the model was fitted on, in all batches of `partial_fit`.
+        Number of frames that the model was fitted to, in all batches of `partial_fit`.
     first_every_, first_pairs_, first_before_, first_after_, first_starts_, first_start_means_ : ndarray
-        What `partial_fit` goes on from: sums over states of the fit, in its units (`stream_centre_`, `stream_unit_`).
+        State of `partial_fit`: sums over states of the fit, in its units (`stream_centre_`, `stream_unit_`).
     first_cross_, first_second_, first_sequences_, first_seen_, first_tallies_ : ndarray
-        Sums over states and channels; how many sequences; by channel where entries are missing; what was counted.
+        Sums over states and channels; the number of sequences; sums by channel if entries are missing; counts.
     later_every_, later_pairs_, later_before_, later_after_, later_starts_, later_start_means_ : ndarray
-        The same of later batches.
+        The same for later batches.
     later_cross_, later_second_, later_sequences_, later_seen_ : ndarray
-        The same of later batches.
+        The same for later batches.
     stream_centre_, stream_unit_ : ndarray of float64, shape (p,)
         Centre and units of channels in all sums.
     n_features_in_, n_sequences_, n_passes_ : int
-        Number of features p and of sequences, and how often the fit read all rows (samples of them are not counted).
+        Number of features p, of sequences, and of passes of the fit over all rows (without samples).
     feature_names_in_ : ndarray of str, shape (p,)
-        Names of the features, where the input had them.
+        Names of the features, if the input has them.
 
     See Also
     --------
-    dask_dca.GaussianHMM : States that are one of k.
+    dask_dca.GaussianHMM : Discrete states.
 
     Notes
     -----
     s_{t+1} = T s_t + w_t, x_t = mu + O s_t + v_t with Gaussian noise w, v (the paper's section on the Kalman filter).
-    The start is canonical variate analysis in the directions that neighbouring frames tell of, at the depth that is
-    likeliest. EM runs the smoother on pieces of sequences in parallel; between two passes its steps are followed on
+    The start is canonical variate analysis in the directions that neighbouring frames predict, at the window length of
+    greatest likelihood. EM runs the smoother on pieces of sequences in parallel; each pass is followed by EM steps on
     the sample, whose sums are corrected by those of all frames.
 
     `method="paper"` is bilateral separability: the columns of O are frames x2, those of O T frames x3, found as
     anchors that cover the moments X2^T X3 and X2^T Diag(X1 eta) X3 and their transposes. Rows of X2^T X3 are
-    combinations of the columns of O T, so their candidates are the x3, and the transpose's are the x2; the text of the
-    paper has the two the other way round. Columns are put in the order and the lengths that make E[h (x) h] symmetric
-    and positive; T may grow. The third moments of Gaussian noise vanish, and single frames carry all of their noise:
-    expect poor predictions.
+    combinations of the columns of O T, so their candidates are the x3, and those of the transpose are the x2; the text
+    of the paper swaps the two. Columns are ordered and scaled so that E[h (x) h] is symmetric and positive; T may be
+    unstable. Expect poor predictions: the third moments of Gaussian noise vanish, and single frames carry all of their
+    noise.
 
     Examples
     --------
@@ -243,7 +241,7 @@ class KalmanFilter(InitMixin, SequenceStream):
         observation_offsets: ArrayLike | None = None,
     ) -> Self:
         """
-        Make a filter of known parameters, which needs no fit.
+        Make a filter from known parameters, without a fit.
 
         Parameters
         ----------
@@ -260,17 +258,17 @@ class KalmanFilter(InitMixin, SequenceStream):
         initial_state_covariance : array_like, shape (k, k), optional
             Its covariance; the identity if None.
         observation_offsets : array_like, shape (p,), optional
-            What is observed at state zero; zeros if None.
+            Expected frame at state zero; zeros if None.
 
         Returns
         -------
         KalmanFilter
-            Ready for `filter`, `smooth`, `predict`, `loglikelihood`, `sample`.
+            A filter that is ready for `filter`, `smooth`, `predict`, `loglikelihood` and `sample`.
 
         Raises
         ------
         InvalidParameterError
-            Parameters that do not fit together.
+            Parameters of inconsistent shapes, or invalid ones.
         """
         needed = (transition_matrices, observation_matrices, transition_covariance, observation_covariance)
         optional = {
@@ -299,15 +297,15 @@ class KalmanFilter(InitMixin, SequenceStream):
             Frames in the order of time: NumPy, Dask array or DataFrame, xarray, zarr array or its path. NaN or masked
             where an entry is missing.
         y : None
-            Ignored; for hmmlearn's callers, lengths by position are taken, with a warning.
+            Ignored; lengths passed by position, as in hmmlearn, are accepted with a warning.
         lengths : array-like of int, shape (m,), optional
-            Frames of each sequence, one after the other; one sequence if None.
+            Lengths of the sequences, which are concatenated in X; one sequence if None.
         resume : KalmanFilter, optional
-            A model of the first rows of X, which has grown since by whole sequences: only the blocks after these rows
-            are read. The result is that of `partial_fit` with the new sequences.
+            A model of the first rows of X, to which whole sequences have been appended since: only the blocks after
+            these rows are read. The result is that of `partial_fit` with the new sequences.
         groups : array-like of shape (n,) or str, optional
-            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
-            or as a coordinate of an xarray.DataArray.
+            Alternative to lengths: the id of each frame's sequence; or the name of a column or index level of a
+            DataFrame, or of a coordinate of an xarray.DataArray, that holds the ids.
 
         Returns
         -------
@@ -325,7 +323,7 @@ class KalmanFilter(InitMixin, SequenceStream):
         return self._learn(X, lengths, y)
 
     def _learn(self, X: Any, lengths: Any, y: Any) -> Self:
-        """Fit, from the start that there is."""
+        """Fit from given parameters, if there are any, else from anchors."""
         rows = self._rows(X, reset=True)
         edges = self._edges_to_fit(rows, y, lengths)
         settings = self._settings(rows)
@@ -349,30 +347,30 @@ class KalmanFilter(InitMixin, SequenceStream):
         self, X: Any, y: Any = None, n_iter: int = 10, em_vars: Any = None, *, lengths: Any = None, groups: Any = None
     ) -> Self:
         """
-        Go on learning from the parameters that the filter has, as pykalman does: a fit with `init=` the filter itself.
+        Continue EM from the present parameters, as in pykalman: a fit with the filter itself as `init`.
 
         Parameters
         ----------
         X : array-like of shape (n, p)
             Frames, as for `fit`.
         y : None
-            Ignored; for hmmlearn's callers, lengths by position are taken, with a warning.
+            Ignored; lengths passed by position, as in hmmlearn, are accepted with a warning.
         n_iter : int, default 10
-            Steps at most, in place of `max_iter`; they end early as `tol` says.
+            Maximum number of steps, in place of `max_iter`; `tol` may end the fit earlier.
         em_vars : str or list of str, optional
-            What is learnt, in place of `params`; None is `params`.
+            Parameters that are learnt, in place of `params`; `params` if None.
         lengths, groups : object
             As `fit` takes them.
 
         Returns
         -------
         KalmanFilter
-            The filter itself, its parameters learnt. One without parameters starts as `fit` does.
+            The filter itself. A filter without parameters starts as `fit` does.
 
         Raises
         ------
         DCAError
-            As for `fit`; the filter is as it was before.
+            As for `fit`; the filter is then unchanged.
 
         Examples
         --------
@@ -398,10 +396,10 @@ class KalmanFilter(InitMixin, SequenceStream):
         X : array-like of shape (n, p)
             Frames; NaN or masked where an entry is missing, whole frames too.
         lengths : array-like of int, shape (m,), optional
-            Frames of each sequence, one after the other; one sequence if None.
+            Lengths of the sequences, which are concatenated in X; one sequence if None.
         groups : array-like of shape (n,) or str, optional
-            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
-            or as a coordinate of an xarray.DataArray.
+            Alternative to lengths: the id of each frame's sequence; or the name of a column or index level of a
+            DataFrame, or of a coordinate of an xarray.DataArray, that holds the ids.
 
         Returns
         -------
@@ -445,7 +443,7 @@ class KalmanFilter(InitMixin, SequenceStream):
         self, filtered_state_mean: Any = None, filtered_state_covariance: Any = None, observation: Any = None
     ) -> tuple[Floats, Floats]:
         """
-        Take one more frame in, as it comes: `filter` frame by frame.
+        Update the filtered state by one more frame: `filter` frame by frame.
 
         Parameters
         ----------
@@ -489,25 +487,25 @@ class KalmanFilter(InitMixin, SequenceStream):
 
     def predict(self, X: Any, n_steps: int = 1, lengths: Any = None, *, groups: Any = None) -> Any:
         """
-        Predict frames some steps ahead, from every frame on.
+        Predict frames some steps ahead of each frame.
 
         Parameters
         ----------
         X : array-like of shape (n, p)
             Frames, as for `filter`.
         n_steps : int, default 1
-            How far ahead.
+            Number of steps.
         lengths : array-like of int, shape (m,), optional
             As for `filter`.
         groups : array-like of shape (n,) or str, optional
-            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
-            or as a coordinate of an xarray.DataArray.
+            Alternative to lengths: the id of each frame's sequence; or the name of a column or index level of a
+            DataFrame, or of a coordinate of an xarray.DataArray, that holds the ids.
 
         Returns
         -------
         ndarray or dask.array.Array of shape (n, p)
-            Row t is what frame t + n_steps of its sequence is expected to be, given its frames up to t; the last rows
-            look beyond the data. Lazy for chunked input.
+            Row t is the expectation of frame t + n_steps of its sequence, given the frames up to t; the last rows are
+            beyond the data. Lazy for chunked input.
 
         Raises
         ------
@@ -525,21 +523,21 @@ class KalmanFilter(InitMixin, SequenceStream):
         Parameters
         ----------
         X : array-like of shape (n, p)
-            Frames, as for `filter`. Of chunked data the last blocks alone are read.
+            Frames, as for `filter`. Only the last blocks of chunked data are read.
         n_steps : int, default 1
-            How many frames.
+            Number of frames.
         lengths : array-like of int, shape (m,), optional
             As for `filter`.
         groups : array-like of shape (n,) or str, optional
-            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
-            or as a coordinate of an xarray.DataArray.
+            Alternative to lengths: the id of each frame's sequence; or the name of a column or index level of a
+            DataFrame, or of a coordinate of an xarray.DataArray, that holds the ids.
 
         Returns
         -------
         means : ndarray of float64, shape (n_steps, p)
             Expected frames.
         variances : ndarray of float64, shape (n_steps, p)
-            Variances of their entries.
+            Variances of the entries.
 
         Raises
         ------
@@ -558,17 +556,17 @@ class KalmanFilter(InitMixin, SequenceStream):
         X : array-like of shape (n, p)
             Frames, as for `fit`.
         y : None
-            Ignored; for hmmlearn's callers, lengths by position are taken, with a warning.
+            Ignored; lengths passed by position, as in hmmlearn, are accepted with a warning.
         lengths : array-like of int, shape (m,), optional
-            Frames of each sequence; one sequence if None.
+            Lengths of the sequences; one sequence if None.
         groups : array-like of shape (n,) or str, optional
-            Instead of lengths the id of each frame's sequence; or its name as a column or index level of a DataFrame,
-            or as a coordinate of an xarray.DataArray.
+            Alternative to lengths: the id of each frame's sequence; or the name of a column or index level of a
+            DataFrame, or of a coordinate of an xarray.DataArray, that holds the ids.
 
         Returns
         -------
         float
-            Log likelihood of all that was observed, of all sequences together.
+            Log likelihood of the observed entries of all sequences.
 
         Examples
         --------
@@ -581,7 +579,7 @@ class KalmanFilter(InitMixin, SequenceStream):
 
     def loglikelihood(self, X: Any, lengths: Any = None, *, groups: Any = None) -> float:
         """
-        Work out the logarithm of the density of all frames, in one pass.
+        Compute the log likelihood of all frames, in one pass.
 
         Parameters
         ----------
@@ -591,7 +589,7 @@ class KalmanFilter(InitMixin, SequenceStream):
         Returns
         -------
         float
-            Sum over the frames; missing entries count for nothing.
+            Log likelihood of the observed entries.
 
         Raises
         ------
@@ -608,7 +606,7 @@ class KalmanFilter(InitMixin, SequenceStream):
         Parameters
         ----------
         n_timesteps : int, default 1
-            How many frames.
+            Number of frames.
         random_state : int, Generator, RandomState or None, default None
             Seed of the noise; the model's own `random_state` if None.
 
@@ -627,7 +625,7 @@ class KalmanFilter(InitMixin, SequenceStream):
         return checked_system({name: getattr(self, f"{name}_") for name in PARAMETERS})
 
     def _tracked(self, X: Any, lengths: Any, groups: Any, y: Any = None) -> tuple[Rows, PreparedFilter]:
-        """Frames, and the filter that is ready for them."""
+        """Open the frames, and prepare the filter for them."""
         check_is_fitted(self)
         X, lengths = by_groups(X, lengths, groups)
         rows = self._rows(X, reset=False)
@@ -635,7 +633,7 @@ class KalmanFilter(InitMixin, SequenceStream):
             return rows, prepare_filter(self._system(), rows, self._edges(rows, self._lengths(rows, y, lengths)))
 
     def _settings(self, rows: Any) -> KalmanSettings:
-        """Checked parameters."""
+        """Check the parameters."""
         chosen, k = self._anchoring(), check_count(self.n_dim_state, rows, "n_dim_state")
         form = check_option("covariance_type", self.covariance_type, _TYPES)
         tol, steps = check_number("tol", self.tol), check_integer("max_iter", self.max_iter, 0)
@@ -691,7 +689,7 @@ class KalmanFilter(InitMixin, SequenceStream):
         self._keep(filter_m_step(self, sums), self.n_sequences_, self.n_passes_)
 
     def _keep(self, system: LinearSystem, n_sequences: int, n_passes: int) -> None:
-        """Turn a system into attributes."""
+        """Set the parameters of a system as attributes."""
         self.n_dim_state_, self.n_sequences_, self.n_passes_ = system.n_dim_state, n_sequences, n_passes
         for name, own in PARAMETERS.items():
             setattr(self, f"{name}_", getattr(system, own))
