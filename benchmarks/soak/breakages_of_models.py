@@ -180,8 +180,8 @@ MODELS = (
     Mutation(
         "a landmark is coded by itself",
         "models/subspace/landmarks.py",
-        "products[_same(rows, products, gram.diagonal())] = -np.inf",
-        "_same(rows, products, gram.diagonal())",
+        "products[_duplicate_pairs(rows, products, gram.diagonal())] = -np.inf",
+        "_duplicate_pairs(rows, products, gram.diagonal())",
         (CODES,),
     ),
     Mutation(

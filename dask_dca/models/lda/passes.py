@@ -361,7 +361,8 @@ def leading_pairs(
         return _leading_pairs(rows, scaled, width, n_vectors, seed, run)
 
     def compute(held: Any) -> Any:
-        return compute_delayed(_leading_pairs(rows, held, width, n_vectors, seed, replace(run, lazy=True)), "spectrum", run)
+        pairs = _leading_pairs(rows, held, width, n_vectors, seed, replace(run, lazy=True))
+        return compute_delayed(pairs, "spectrum", run)
 
     return compute_with_state(scaled, compute, rows.source, "spectrum", run)
 

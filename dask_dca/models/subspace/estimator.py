@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
     Labels = NDArray[np.int64]
 
-_MOST_DIRECTIONS: Final = 32  # of the model that fills missing entries
-_SHOWN: Final = 6  # anchors of a cluster that are named
-_ENSEMBLES: Final = ("mixed", "row-space", "whitened", "gaussian")  # inside the subspace of a cone
+_MAX_COMPLETION_RANK: Final = 32  # largest rank of the model that imputes missing entries
+_MAX_LISTED_ANCHORS: Final = 6  # most anchors of a cluster in the description
+_ENSEMBLES: Final = ("mixed", "row-space", "whitened", "gaussian")  # those of method="robust"
 
 
 class SubspaceClustering(ClusterMixin, AnchorModel):
@@ -53,34 +53,34 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
     ----------
     n_clusters : int or "auto", default "auto"
         Number of clusters k; "auto" takes the largest gap between eigenvalues of the graph of codes: by the ratio of
-        their distances from one, where the graph has clear parts, else by their difference.
+        their distances from one if the graph has clear parts, else by their difference.
     n_components : int, optional
-        Number of anchors over all clusters, shared out to where they reach furthest, at least one for each; by
-        default 10 k.
+        Number of anchors over all clusters, at least one for each; a cluster gets more where they add more coverage.
+        By default 10 k.
     sketch_dim : int or "auto", default "auto"
-        Dimension d of the sketch that clusters are found in; by default the greater of 48 and 6 k. At least the
-        sum of the dimensions of the subspaces, if that is known.
+        Dimension d of the sketch in which clusters are found; by default the greater of 48 and 6 k. It should be at
+        least the sum of the dimensions of the subspaces, if that is known.
     n_landmarks : int or "auto", default "auto"
-        Number K of rows that all others are expressed by; by default 2,000, or all.
+        Number K of rows on which all others are coded; by default 2,000, or all if there are fewer.
     subspace_dim : int or "auto", default "auto"
-        Dimension of a cluster's subspace; by default 12, or half of the sketch. Too high costs little, too low
-        much.
+        Dimension of a cluster's subspace; by default 12, or half of the sketch's if that is less. Too high a
+        dimension costs little accuracy, too low a dimension much.
     damping : float or "auto", default "auto"
-        The power of their energy that the leading directions of the sketch lose: 0 for none, 0.25 for images of the
-        same things under changing light. "auto" damps them a little, and spreads codes over more landmarks, where
-        the graph of codes has no k clear parts: where its k-th eigenvalue is below 0.85.
+        Directions of the sketch are divided by this power of their energy: 0 for none, 0.25 for images of the same
+        objects under changing light. "auto" is 0, and 0.05 with codes on more landmarks if the graph of codes has no
+        k clear parts: if its k-th eigenvalue is below 0.85.
     max_iter : int, default 10
-        At most that many sweeps in which rows of the sample move to the nearest subspace, for each of four graphs of
-        codes; with 0 labels are those of spectral clustering of the codes as they are.
+        Maximum number of sweeps in which rows of the sample are assigned to the nearest subspace; with 0 labels are
+        those of spectral clustering of the codes.
     method : {"robust", "paper"}, default "robust"
-        The measured default, or the paper's: mean shift of the rows' angles on random planes, extreme rows of its
-        clusters as anchors, spectral clustering of how often anchors share a cluster.
+        The default, or the paper's algorithm: mean shift of the rows' angles on random planes, extreme rows of its
+        cells as anchors, spectral clustering of how often anchors share a cell.
     n_subproblems : int or "auto", default "auto"
-        Number of random planes s of each cone, by default 10 k_i ln k_i for k_i anchors; of method "paper",
-        5 K ln K for K anchors in all.
+        Number of random planes s of each cone, by default 10 k_i ln k_i for k_i anchors; with method "paper" the
+        number of all planes, by default 5 K ln K for K anchors in all.
     ensemble : str, default "auto"
-        Where the planes' directions are drawn from: "mixed", "row-space", "whitened" or "gaussian"; with method
-        "paper" "gaussian", "sparse", "unit" or "data".
+        Distribution of the planes' directions: "mixed", "row-space", "whitened" or "gaussian"; with method "paper"
+        "gaussian", "sparse", "unit" or "data".
     missing : float or "implicit", optional
         What stands for a missing entry beside NaN and masked entries: a number, or "implicit" for what sparse rows
         don't store.
@@ -104,42 +104,42 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
     cluster_sizes_ : ndarray of int64, shape (k,)
         Rows of each cluster, over all rows; of rows with weights the sum of these, rounded.
     anchor_indices_ : ndarray of int64, shape (m,)
-        Row numbers of the anchors, cluster by cluster, most useful first.
+        Row numbers of the anchors, by cluster and within a cluster in the order of their choice.
     anchor_clusters_ : ndarray of int64, shape (m,)
-        Their clusters.
+        Clusters of the anchors.
     anchors_by_cluster_ : list of ndarray of int64
         The row numbers of each cluster's anchors.
     components_ : ndarray of shape (m, p)
         The anchors X_A: rows of the data.
     votes_, vote_share_ : ndarray of shape (m,)
-        In how many planes of its cone each anchor is extreme, and the share.
+        Number and share of the planes of its cone on which each anchor is extreme.
     vote_confidence_ : ndarray of float64, shape (m, 2)
         Wilson's 95 % bounds on that share.
     coverage_by_cluster_ : ndarray of float64, shape (k,)
-        Share of each cone's extent that its anchors reach, on planes that took no part in choosing them; nan with
+        Share of each cone's extent that its anchors cover, on planes that were not used to choose them; nan with
         method "paper".
     spectrum_ : ndarray of float64
-        Leading eigenvalues of the graph, decreasing: as many close to one as there are clear clusters.
+        Leading eigenvalues of the graph of codes, decreasing; as many are close to one as there are clear clusters.
     n_components_, n_subproblems_, n_zero_rows_, n_iter_ : int
         Number of anchors, of planes of each cone, of rows of zeros, and of sweeps.
     n_unobserved_rows_ : int
-        Rows without an observed entry: they are in no cluster.
+        Number of rows without an observed entry, whose label is -1.
     n_missing_entries_ : int
-        Entries of all rows that are missing.
+        Number of missing entries.
     completion_mean_, completion_loadings_, completion_spread_, completion_noise_ : ndarray of float64
-        After a fit on rows with missing entries: the low-rank model that fills them, as `NMF` has it.
+        After a fit on rows with missing entries: the low-rank model that imputes them, as in `NMF`.
     sketch_ : ndarray of float64, shape (p, d)
         Directions of the sketch.
     sketch_energies_ : ndarray of float64, shape (d,)
-        Mean squares of unit rows along them.
+        Mean squares of unit rows along these directions, before damping.
     bases_, axes_, landmarks_, nodes_, centres_ : ndarray of float64
-        The rule for labels, in coordinates of the sketch: a subspace (d, r) of each cluster, whose directions are as
-        long as they count, and, if it is a cone, its mean direction; or with `max_iter` 0 landmarks, what eigenvectors
-        say of them, and the centre of each cluster there.
+        The rule for labels, in coordinates of the sketch: a basis (d, r) of each cluster's subspace, whose columns
+        have the square root of their shrinkage factor as length, and the mean directions of clusters that are cones;
+        with `max_iter` 0 the landmarks, weighted eigenvectors at them, and the centre of each cluster in these.
     sketch_dim_, subspace_dim_, n_landmarks_, n_vectors_ : int
-        Their sizes.
+        Dimensions of the sketch and of subspaces, numbers of landmarks and of eigenvectors.
     ridge_ : float
-        Of the codes' least squares: 0.1, or 0.3 where `damping` "auto" found no k clear parts.
+        Ridge penalty of the codes' least squares: 0.1, or 0.3 if `damping` is "auto" and there are no k clear parts.
     n_features_in_, n_passes_ : int
         Number of features p, and how often the fit read all rows (samples of them are not counted).
     feature_names_in_ : ndarray of str, shape (p,)
@@ -147,14 +147,14 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
 
     See Also
     --------
-    sklearn.cluster.SpectralClustering : By neighbours, n x n.
-    dask_dca.NMF : One cone.
+    sklearn.cluster.SpectralClustering : Spectral clustering of an n x n affinity matrix.
+    dask_dca.NMF : Anchors of a single cone.
 
     Notes
     -----
     The model is X = F X_A with F block diagonal: in cluster i, X_i = F_i X_{A_i} (the paper's section on subspace
-    clustering). Rows count by their direction alone. Clusters are found from a sample of at most 16,384 rows, in
-    two passes over it; one pass over all rows finds the anchors. Nothing of size n x n exists.
+    clustering). Only the directions of rows count, not their lengths. Clusters are found in a sample of at most 16,384
+    rows, in two passes over it; one pass over all rows finds the anchors. No n x n matrix is formed.
 
     Examples
     --------
@@ -360,7 +360,7 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
         if rows.weights is not None:
             raise InvalidInputError(UNWEIGHTED)
         run = self._run(rows)
-        rank = max(1, min(wanted.sketch_dim, rows.n_features - 1, _MOST_DIRECTIONS))
+        rank = max(1, min(wanted.sketch_dim, rows.n_features - 1, _MAX_COMPLETION_RANK))
         completion, k, in_blocks, (self.n_unobserved_rows_, n_observed) = fit_completion(rows, rank, run)
         self.n_missing_entries_ = rows.n_rows * rows.n_features - n_observed
         filled = complete_rows(rows, completion, rows_of_holes=False)
@@ -444,7 +444,7 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
         lines = [f"SubspaceClustering: {found}", head]
         reach = self.coverage_by_cluster_
         for i, rows in enumerate(self.anchors_by_cluster_):
-            named = " ".join(map(str, rows[:_SHOWN])) + (" ..." if len(rows) > _SHOWN else "")
+            named = " ".join(map(str, rows[:_MAX_LISTED_ANCHORS])) + (" ..." if len(rows) > _MAX_LISTED_ANCHORS else "")
             shown = f"{reach[i]:.3f}" if np.isfinite(reach[i]) else "-"
             lines.append(f"{i:>7} {self.cluster_sizes_[i]:>10} {len(rows):>7} {shown:>8}   {named}")
         if np.isfinite(reach).any():

@@ -1,4 +1,4 @@
-"""Subspace clustering: from a sample to a rule for labels, and from one pass to the anchors of every cone."""
+"""Subspace clustering: a rule for labels from a sample, and anchors of every cone from one pass over all rows."""
 
 from __future__ import annotations
 
@@ -23,34 +23,35 @@ from dask_dca.models.subspace.clusters import (
     ClusterCone,
     ClusterRule,
     ConeFit,
+    allocate_anchors,
     choose_anchors,
-    cone_of,
+    draw_directions,
     fit_bases,
+    k_subspaces,
     label_rows,
-    misfit,
-    refine,
+    measure_cone,
+    partition_loss,
     residuals,
-    share_out,
-    tangents,
 )
 from dask_dca.models.subspace.landmarks import (
-    GAP,
-    PARTED,
-    RIDGE,
+    DEFAULT_RIDGE,
+    EIGENVALUE_TOL,
+    MAX_AUTO_CLUSTERS,
+    MAX_CLEAR_RATIO,
     Codes,
-    Expansion,
     GraphSpectrum,
-    by_eigen_gap,
+    RowCoefficients,
     choose_landmarks,
+    count_by_eigengap,
     distinct_rows,
     embed,
-    expand_rows,
     graph_of,
     neighbour_ranks,
     quantise,
     relative_gaps,
+    solve_coefficients,
+    sparse_codes,
     spectrum_of,
-    weigh,
 )
 from dask_dca.models.subspace.passes import ClusterExtremes, ConePlanes, cone_extremes, coordinates, leading_directions
 
@@ -61,31 +62,42 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Labels
 
 
-_SKETCH: Final = (48, 6)  # dimensions of the sketch: at least, for each cluster
-_AUTO_CLUSTERS: Final = 10  # what the sketch is made for where the number of clusters is to be found
-_LANDMARKS: Final = 2000
-_SUBSPACE: Final = 12
-_ANCHORS: Final = 10  # anchors of a cluster, on average, where their number is not given
+_MIN_SKETCH_DIM: Final = 48  # least default dimension of the sketch
+_SKETCH_DIM_PER_CLUSTER: Final = 6  # default dimensions of the sketch for each cluster
+_ASSUMED_CLUSTERS: Final = 10  # number of clusters by which the sketch is sized if n_clusters="auto"
+_DEFAULT_LANDMARKS: Final = 2000  # default number of landmarks
+_DEFAULT_SUBSPACE_DIM: Final = 12  # default dimension of a cluster's subspace
+_ANCHORS_PER_CLUSTER: Final = 10  # default number of anchors, on average
+_MAX_SAMPLE_ROWS: Final = 2**14  # largest sample in which clusters are found
+_MAX_SAMPLE_ENTRIES: Final = 2**23  # largest number of coordinates of a sample of more than 2,000 rows
+_RUN_ROWS: Final = 16  # consecutive rows of a run: the sample consists of runs
+_MIN_RELATIVE_ENERGY: Final = 1e-9  # directions of less energy, relative to the first, are damped as if they had this
+_EXTRA_EIGENVECTORS: Final = 10  # eigenvectors beyond the number of clusters
+_MAX_WARD_ROWS: Final = 4000  # most landmarks that Ward's method merges
+_MIN_CLEAR_EIGENVALUE: Final = 0.85  # a graph whose k-th eigenvalue is less has no k clear parts
+_DIFFUSE_DAMPING: Final = 0.05  # damping of the codes that are used in that case
+_DIFFUSE_RIDGE: Final = 0.3  # ridge penalty of the codes that are used in that case
+_RANK_DECAYS: Final = ((16.0, 1), (5.0, 1), (4.0, 2))  # (scale, power) of exp(-(rank / scale) ** power), one a graph
+_MIN_DISTANCE: Final = 2.0**-20  # unit rows that are nearer to each other count as equal
+_N_TEST_PLANES: Final = 64  # planes of each cone on which only the coverage of its anchors is measured
+_PLANES_PER_ANCHOR: Final = 10.0  # a cone of k_i anchors has 10 k_i ln k_i planes
 
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """Checked parameters; numbers are chosen except that of clusters, None for "auto"."""
+    """Checked parameters; "auto" is replaced by a number, except n_clusters and damping: None."""
 
     n_clusters: int | None
     n_components: int | None
     sketch_dim: int
     n_landmarks: int
     subspace_dim: int
-    damping: float | None  # of leading directions; None: chosen from the data
+    damping: float | None
     max_iter: int
 
     def n_anchors(self, n_clusters: int) -> int:
-        """Choose the number of anchors over all clusters.
-
-        Returns at least one for each.
-        """
-        return max(n_clusters, _ANCHORS * n_clusters if self.n_components is None else self.n_components)
+        """Return the number of anchors over all clusters: at least one for each."""
+        return max(n_clusters, _ANCHORS_PER_CLUSTER * n_clusters if self.n_components is None else self.n_components)
 
 
 def check_clustering(model: Any, rows: Rows) -> ClusterSettings:
@@ -98,16 +110,17 @@ def check_clustering(model: Any, rows: Rows) -> ClusterSettings:
     if model.n_components is not None and anchors is None:
         msg = "n_components must be None or an integer, the number of anchors over all clusters; received 'auto'"
         raise InvalidParameterError(msg)
-    wanted = _or_auto("sketch_dim", model.sketch_dim, max(_SKETCH[0], _SKETCH[1] * (k or _AUTO_CLUSTERS)))
+    wanted = max(_MIN_SKETCH_DIM, _SKETCH_DIM_PER_CLUSTER * (k or _ASSUMED_CLUSTERS))
+    wanted = _or_auto("sketch_dim", model.sketch_dim, wanted)
     d = max(1, min(wanted, rows.n_features, rows.n_rows - 1))
-    widest = d if model.subspace_dim != "auto" else max(1, d // 2)  # a subspace of all coordinates tells nothing
+    max_dim = d if model.subspace_dim != "auto" else max(1, d // 2)  # all rows lie in a subspace of d dimensions
     return ClusterSettings(
         k,
         anchors,
         d,
-        _or_auto("n_landmarks", model.n_landmarks, _LANDMARKS),
-        min(_or_auto("subspace_dim", model.subspace_dim, _SUBSPACE), widest),
-        _damping(model.damping),
+        _or_auto("n_landmarks", model.n_landmarks, _DEFAULT_LANDMARKS),
+        min(_or_auto("subspace_dim", model.subspace_dim, _DEFAULT_SUBSPACE_DIM), max_dim),
+        _check_damping(model.damping),
         check_integer("max_iter", model.max_iter, 0),
     )
 
@@ -116,8 +129,8 @@ def _or_auto(name: str, value: Any, default: int) -> int:
     return default if is_auto(value) else check_integer(name, value, 1, auto=True)
 
 
-def _damping(value: Any) -> float | None:
-    """The power of their energy that coordinates lose; None where it is chosen from the data."""
+def _check_damping(value: Any) -> float | None:
+    """Exponent of the energy by which directions are divided; None for "auto"."""
     if is_auto(value):
         return None
     if isinstance(value, int | float | np.number) and not isinstance(value, bool) and 0.0 <= float(value) < 1.0:
@@ -126,55 +139,40 @@ def _damping(value: Any) -> float | None:
     raise InvalidParameterError(msg)
 
 
-_SAMPLE: Final = 2**14  # rows that clusters are found from, in runs of 16
-_SAMPLE_ENTRIES: Final = 2**23  # of their coordinates, at most, beyond 2,000 rows
-_RUN: Final = 16
-_LEAST_ENERGY: Final = 1e-9  # of a direction, as a share of the first one's, up to which it is damped less than others
-_MOST_AUTO: Final = 64  # clusters that "auto" considers
-_MORE_VECTORS: Final = 10  # eigenvectors beyond the number of clusters, which count where there is no clear gap
-_TREE: Final = 4000  # landmarks that are merged to the start of k-means, at most
-_CLEAR: Final = 0.85  # k-th eigenvalue from which the graph falls into k parts
-_FAINT: Final = (0.05, 0.3)  # damping and ridge where it does not
-_FADINGS: Final = ((16.0, 1), (5.0, 1), (4.0, 2))  # scale and power of the ranks by which neighbours fade
-_SAME: Final = 2.0**-20  # unit rows nearer than this are one
-_FRESH: Final = 64  # planes of each cone that only test its anchors
-_PLANES_PER_ANCHOR: Final = 10.0  # s = 10 k_i ln k_i for a cone of k_i anchors
-
-
 @dataclass(frozen=True)
 class Sketch:
-    """Directions of the sketch, and the sample's coordinates."""
+    """Directions of the sketch, and the coordinates of the sample in it."""
 
     basis: Floats  # (p, d)
-    placed: Floats  # (m, d)
-    whole: bool  # the sample is all of the data
-    energies: Floats  # (d,) mean squares of unit rows along the directions, before these are damped
+    placed: Floats  # (m, d), quantised rows of unit length
+    is_whole: bool  # the sample is all of the data
+    energies: Floats  # (d,), mean squares of unit rows along the directions before damping
 
 
 @dataclass(frozen=True)
-class Coded:
-    """Distinct rows of the sample, those that are landmarks, rows in terms of these, and what their graph says."""
+class CodedSample:
+    """Distinct rows of the sample, their coefficients on the landmarks, and the spectrum of the graph of codes."""
 
     rows: Floats  # (m', d)
-    chosen: Labels  # (K,)
-    expansion: Expansion
+    chosen: Labels  # (K,), which rows are landmarks
+    coefficients: RowCoefficients
     spectrum: GraphSpectrum
-    n_wanted: int
+    n_wanted: int  # number of clusters asked for, or found by the eigengap
     ridge: float
 
 
 @dataclass(frozen=True)
 class GraphCut:
-    """Clusters of the sample's distinct rows by one graph."""
+    """Clusters of the sample's distinct rows by spectral clustering of one graph."""
 
-    nodes: Floats  # (K, m), what landmarks say of rows
+    nodes: Floats  # (K, m), weighted eigenvectors at the landmarks
     labels: Labels  # (m',)
     centres: Floats  # (k, m)
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """A rule for labels, and what it was found from."""
+    """A rule for labels, and the labels of the sample."""
 
     rule: ClusterRule
     labels: Labels  # (m,), of the sample
@@ -186,132 +184,127 @@ class Clusters:
 def find_clusters(rows: Rows, settings: ClusterSettings, seed: int, run: Run) -> tuple[Sketch, Clusters]:
     """Sketch the rows and find clusters among those of a sample.
 
-    The leading directions of unit rows; landmarks, codes on them, the graph that codes make and its leading
-    eigenvectors; k-means there. Where damping is "auto" and the graph does not fall into k parts, codes are made again,
-    with leading directions damped and a greater ridge. Four graphs, in which far neighbours count less and less, are
-    cut so; from the clusters whose subspaces fit best, sweeps move rows to the nearest subspace.
-    Returns sketch: basis and the sample's coordinates; clusters: numbered by their size in the sample, largest first;
-    fewer than asked for where rows do not differ enough.
-    Raises InvalidInputError: all rows of the sample are zero.
+    If damping is "auto" and the graph of codes has no k clear parts, the sample is coded again with damped leading
+    directions and a greater ridge.
+    Returns sketch: basis and the sample's coordinates; clusters: by decreasing size in the sample, fewer than asked for
+    if rows differ too little. Raises InvalidInputError: all rows of the sample are zero.
     """
     d = settings.sketch_dim
-    m = min(_SAMPLE, max(2000, _SAMPLE_ENTRIES // d))
-    numbers = draw_rows(rows, m // _RUN, _RUN, run)
+    m = min(_MAX_SAMPLE_ROWS, max(2000, _MAX_SAMPLE_ENTRIES // d))
+    numbers = draw_rows(rows, m // _RUN_ROWS, _RUN_ROWS, run)
     part = sample_rows(rows, numbers, run)
     basis, energies = leading_directions(part, d, run)
     if not energies.any():
         msg = f"no row of the sample of {part.n_rows} differs from zero: there is nothing to cluster"
         raise InvalidInputError(msg)
-    own = _damp(basis, energies, settings.damping or 0.0)
+    own = _damp_directions(basis, energies, settings.damping or 0.0)
     sketch = Sketch(own, coordinates(part, own, run), numbers is None, energies)
-    coded = _code_sample(sketch.placed, settings, seed, RIDGE)
-    if settings.damping is None and coded.spectrum.values[: coded.n_wanted].min() < _CLEAR:
-        own = _damp(basis, energies, _FAINT[0])
+    coded = _code_sample(sketch.placed, settings, seed, DEFAULT_RIDGE)
+    if settings.damping is None and coded.spectrum.values[: coded.n_wanted].min() < _MIN_CLEAR_EIGENVALUE:
+        own = _damp_directions(basis, energies, _DIFFUSE_DAMPING)
         sketch = Sketch(own, coordinates(part, own, run), numbers is None, energies)
-        coded = _code_sample(sketch.placed, settings, seed, _FAINT[1])
+        coded = _code_sample(sketch.placed, settings, seed, _DIFFUSE_RIDGE)
     return sketch, _cluster_sample(sketch.placed, coded, settings)
 
 
-def _damp(basis: Floats, energies: Floats, power: float) -> Floats:
-    """Divide directions by a power of their energy."""
-    return np.ascontiguousarray(basis * np.maximum(energies / energies[0], _LEAST_ENERGY) ** -power)
+def _damp_directions(basis: Floats, energies: Floats, power: float) -> Floats:
+    """Divide directions by a power of their relative energy."""
+    return np.ascontiguousarray(basis * np.maximum(energies / energies[0], _MIN_RELATIVE_ENERGY) ** -power)
 
 
-def _code_sample(placed: Floats, settings: ClusterSettings, seed: int, ridge: float) -> Coded:
-    """Landmarks, rows in terms of them, and the spectrum of their graph; copies of a row count once."""
+def _code_sample(placed: Floats, settings: ClusterSettings, seed: int, ridge: float) -> CodedSample:
+    """Choose landmarks, code rows on them, and compute the spectrum of the graph; copies of a row count once."""
     with one_blas_thread():
         rows = placed[distinct_rows(placed)]
         chosen = choose_landmarks(rows, settings.n_landmarks, seed)
-        found = expand_rows(rows, rows[chosen], ridge)
-        seen = _spectrum(weigh(found), chosen, settings.n_clusters or _MOST_AUTO)
-        k = settings.n_clusters or by_eigen_gap(seen.values[: _MOST_AUTO + 1])
-    return Coded(rows, chosen, found, seen, k, ridge)
+        found = solve_coefficients(rows, rows[chosen], ridge)
+        seen = _spectrum_of_codes(sparse_codes(found), chosen, settings.n_clusters or MAX_AUTO_CLUSTERS)
+        k = settings.n_clusters or count_by_eigengap(seen.values[: MAX_AUTO_CLUSTERS + 1])
+    return CodedSample(rows, chosen, found, seen, k, ridge)
 
 
-def _spectrum(codes: Codes, chosen: Labels, k: int) -> GraphSpectrum:
+def _spectrum_of_codes(codes: Codes, chosen: Labels, k: int) -> GraphSpectrum:
     own = Codes(codes.landmarks[chosen], codes.weights[chosen])
-    return spectrum_of(graph_of(codes, own, len(chosen)), k + _MORE_VECTORS)
+    return spectrum_of(graph_of(codes, own, len(chosen)), k + _EXTRA_EIGENVECTORS)
 
 
-def _cluster_sample(placed: Floats, coded: Coded, settings: ClusterSettings) -> Clusters:
-    """Cut one graph where it has k clear parts, or labels are by codes; else four, for the cut of least loss.
+def _cluster_sample(placed: Floats, coded: CodedSample, settings: ClusterSettings) -> Clusters:
+    """Cut four graphs, or one that has k clear parts, and refine the cut of least loss by k-subspaces.
 
-    It is that of the clusters before the sweeps, which can fit the noise of rows that a graph has cut wrongly.
+    Losses are those before the sweeps: sweeps from a wrong cut can fit the noise of its rows.
     """
     with one_blas_thread():
-        cuts = [_cut(coded, weigh(coded.expansion), coded.spectrum, settings)]
-        if settings.max_iter and _gap(coded.spectrum.values, coded.n_wanted) > PARTED:
-            ranks = neighbour_ranks(coded.expansion, coded.rows[coded.chosen])
-            for scale, power in _FADINGS:
-                codes = weigh(coded.expansion, (ranks / scale) ** power)
-                cuts.append(_cut(coded, codes, _spectrum(codes, coded.chosen, coded.n_wanted), settings))
-            cuts.sort(key=lambda cut: misfit(coded.rows, cut.labels, len(cut.centres), settings.subspace_dim))
-        rule, sweeps = _best(coded, cuts, settings)
-        rule, labels = _by_size(rule, label_rows(placed, rule))
+        cuts = [_cut_graph(coded, sparse_codes(coded.coefficients), coded.spectrum, settings)]
+        if settings.max_iter and _relative_gap(coded.spectrum.values, coded.n_wanted) > MAX_CLEAR_RATIO:
+            ranks = neighbour_ranks(coded.coefficients, coded.rows[coded.chosen])
+            for scale, power in _RANK_DECAYS:
+                codes = sparse_codes(coded.coefficients, (ranks / scale) ** power)
+                cuts.append(_cut_graph(coded, codes, _spectrum_of_codes(codes, coded.chosen, coded.n_wanted), settings))
+            cuts.sort(key=lambda cut: partition_loss(coded.rows, cut.labels, len(cut.centres), settings.subspace_dim))
+        rule, sweeps = _sweep_best_cut(coded, cuts, settings)
+        rule, labels = _number_by_size(rule, label_rows(placed, rule))
     return Clusters(rule, labels, coded.spectrum.values, coded.n_wanted, sweeps)
 
 
-def _best(coded: Coded, cuts: list[GraphCut], settings: ClusterSettings) -> tuple[ClusterRule, int]:
-    """Sweep the first cut that leaves no cluster empty, or as few as any: one subspace may hold all rows."""
+def _sweep_best_cut(coded: CodedSample, cuts: list[GraphCut], settings: ClusterSettings) -> tuple[ClusterRule, int]:
+    """Refine the first cut whose sweeps leave no cluster empty, or the one that leaves fewest."""
     tried: list[tuple[int, ClusterRule, int]] = []
     for cut in cuts:
-        found, rule, sweeps = _sweep(coded, cut, settings)
+        found, rule, sweeps = _sweep_cut(coded, cut, settings)
         if found == coded.n_wanted:
             return rule, sweeps
         tried.append((found, rule, sweeps))
     return max(tried, key=lambda one: one[0])[1:]
 
 
-def _gap(values: Floats, k: int) -> float:
-    """How far the k-th eigenvalue is from one, relative to the next; zero where there is no other number to compare."""
+def _relative_gap(values: Floats, k: int) -> float:
+    """Relative gap after the k-th eigenvalue; zero for one cluster, or without another eigenvalue."""
     return float(relative_gaps(values)[k - 1]) if 1 < k < len(values) else 0.0
 
 
-def _cut(coded: Coded, codes: Codes, seen: GraphSpectrum, settings: ClusterSettings) -> GraphCut:
-    """K-means of the embedded codes."""
+def _cut_graph(coded: CodedSample, codes: Codes, seen: GraphSpectrum, settings: ClusterSettings) -> GraphCut:
+    """Cluster the embedded codes by k-means."""
     rows = coded.rows
-    nodes = _damped(seen, coded.n_wanted)
-    labels, centres = _k_means(embed(codes, nodes), coded.chosen, coded.n_wanted)
-    if settings.max_iter and len(centres) < min(coded.n_wanted, len(distinct_rows(np.rint(rows / _SAME)))):
-        labels, centres = _k_means(rows, coded.chosen, coded.n_wanted)  # so few rows that all codes are alike
+    nodes = _weighted_eigenvectors(seen, coded.n_wanted)
+    labels, centres = _k_means_from_ward(embed(codes, nodes), coded.chosen, coded.n_wanted)
+    if settings.max_iter and len(centres) < min(coded.n_wanted, len(distinct_rows(np.rint(rows / _MIN_DISTANCE)))):
+        labels, centres = _k_means_from_ward(rows, coded.chosen, coded.n_wanted)  # codes of very few rows may coincide
     return GraphCut(nodes, labels, centres)
 
 
-def _sweep(coded: Coded, cut: GraphCut, settings: ClusterSettings) -> tuple[int, ClusterRule, int]:
-    """Sweeps from a cut; the rule that both lead to, with its number of clusters that have rows, and of sweeps."""
+def _sweep_cut(coded: CodedSample, cut: GraphCut, settings: ClusterSettings) -> tuple[int, ClusterRule, int]:
+    """Run k-subspaces from a cut; returns the number of clusters with rows, the rule, and the number of sweeps."""
     rows, k, rank = coded.rows, len(cut.centres), settings.subspace_dim
     bases, sweeps, found = Bases(np.zeros((k, rows.shape[1], 0)), np.zeros((k, rows.shape[1]))), 0, k
     if settings.max_iter:
-        bases, sweeps = refine(rows, cut.labels, k, rank, settings.max_iter)
+        bases, sweeps = k_subspaces(rows, cut.labels, k, rank, settings.max_iter)
         found = len(np.unique(residuals(rows, bases).argmin(axis=1)))
     return found, ClusterRule(bases, rows[coded.chosen], cut.nodes, cut.centres, coded.ridge), sweeps
 
 
-def _damped(seen: GraphSpectrum, k: int) -> Floats:
-    """
-    What landmarks say of rows: k + 10 eigenvectors, those beyond k by how near they are to the first k.
+def _weighted_eigenvectors(seen: GraphSpectrum, k: int) -> Floats:
+    """Weight k + 10 eigenvectors by their eigenvalue, those beyond k by (1 - value k) / (1 - value) too.
 
-    Where the gap after k is wide they count for nothing, else they would split large clusters; where there is none
-    k of them tell less.
+    After a wide gap they get almost no weight, or they would split large clusters; without a gap they add information.
     """
-    values = seen.values[: k + _MORE_VECTORS]
-    rest = 1.0 - values + GAP
-    weights = np.minimum(1.0, rest[min(k, len(rest)) - 1] / rest) * np.maximum(values, 0.0)
+    values = seen.values[: k + _EXTRA_EIGENVECTORS]
+    gaps = 1.0 - values + EIGENVALUE_TOL
+    weights = np.minimum(1.0, gaps[min(k, len(gaps)) - 1] / gaps) * np.maximum(values, 0.0)
     return seen.nodes[:, : len(values)] * weights
 
 
-def _k_means(rows: Floats, landmarks: Labels, k: int) -> tuple[Labels, Floats]:
-    """From Ward's tree of the landmarks, which needs no draws; no more centres than distinct rows."""
-    some = rows[landmarks[:: -(-len(landmarks) // _TREE)]]
+def _k_means_from_ward(rows: Floats, landmarks: Labels, k: int) -> tuple[Labels, Floats]:
+    """Run k-means from the clusters that Ward's method finds among landmarks; at most one centre a distinct row."""
+    some = rows[landmarks[:: -(-len(landmarks) // _MAX_WARD_ROWS)]]
     if len(distinct_rows(some)) <= k:
         some = rows
     k = min(k, len(distinct_rows(some)))
-    best = lloyd(rows, cluster_means(some, _ward(some, k), k))
+    best = lloyd(rows, cluster_means(some, _ward_labels(some, k), k))
     return best.labels, quantise(best.centres)
 
 
-def _ward(rows: Floats, k: int) -> Labels:
-    """Merge rows as Ward, Hierarchical grouping, JASA 58, 1963, has it, until k clusters are left."""
+def _ward_labels(rows: Floats, k: int) -> Labels:
+    """Cluster rows by the method of Ward, Hierarchical grouping, JASA 58, 1963."""
     n = len(rows)
     merges = hierarchy.linkage(rows, "ward")[: n - k, :2].astype(np.intp) if n > 1 else np.zeros((0, 2), dtype=np.intp)
     made = np.repeat(n + np.arange(len(merges)), 2)
@@ -321,8 +314,8 @@ def _ward(rows: Floats, k: int) -> Labels:
     return parts
 
 
-def _by_size(rule: ClusterRule, labels: Labels) -> tuple[ClusterRule, Labels]:
-    """Number clusters by size, and drop empty ones."""
+def _number_by_size(rule: ClusterRule, labels: Labels) -> tuple[ClusterRule, Labels]:
+    """Number clusters by decreasing size, and drop empty ones."""
     counts = np.bincount(labels[labels >= 0], minlength=len(rule.centres))
     order = np.argsort(-counts, kind="stable")[: int((counts > 0).sum())]
     rank = np.full(len(counts) + 1, -1)
@@ -336,24 +329,26 @@ def anchor_cones(
 ) -> ConeFit:
     """Find the anchors of every cluster's cone in one pass over all rows.
 
-    wanted: number of anchors, and dimension of the subspace in which a cone's planes lie. Returns at least one anchor
-    of each cluster, where it has rows.
+    wanted: number of anchors, dimension of subspaces. Returns at least one anchor of each cluster that has rows.
     """
     k, dim = len(clusters.rule.centres), wanted.subspace_dim
     n_anchors = wanted.n_anchors(k)
-    most = max(1, min(n_anchors - k + 1, math.ceil(3 * n_anchors / k)))
-    each = max(1.0, n_anchors / k)
-    s = settings.n_subproblems or max(32, math.ceil(_PLANES_PER_ANCHOR * each * math.log(max(each, 2.0))))
+    max_anchors = max(1, min(n_anchors - k + 1, math.ceil(3 * n_anchors / k)))  # of one cone
+    mean_anchors = max(1.0, n_anchors / k)
+    s = settings.n_subproblems or max(
+        32, math.ceil(_PLANES_PER_ANCHOR * mean_anchors * math.log(max(mean_anchors, 2.0)))
+    )
     with one_blas_thread():
         frames = fit_bases(sketch.placed, clusters.labels, k, dim).columns
-        cones = [cone_of(sketch.placed[clusters.labels == i], frames[i]) for i in range(k)]
-        drawn = [tangents(cone, settings.ensemble, settings.seed + i, s + _FRESH) for i, cone in enumerate(cones)]
-        found = _divide(rows, sketch, clusters.rule, cones, drawn, run)
+        cones = [measure_cone(sketch.placed[clusters.labels == i], frames[i]) for i in range(k)]
+        count = s + _N_TEST_PLANES
+        drawn = [draw_directions(cone, settings.ensemble, settings.seed + i, count) for i, cone in enumerate(cones)]
+        found = _cone_extremes(rows, sketch, clusters.rule, cones, drawn, run)
         pairs = zip(cones, found.cones, drawn, strict=True)
-        anchors = [choose_anchors(cone, tops, own, _FRESH, most) for cone, tops, own in pairs]
-        counts = share_out([one.gains for one in anchors], n_anchors)
+        anchors = [choose_anchors(cone, tops, own, _N_TEST_PLANES, max_anchors) for cone, tops, own in pairs]
+        counts = allocate_anchors([one.gains for one in anchors], n_anchors)
         pairs = zip(cones, found.cones, drawn, strict=True)
-        anchors = [choose_anchors(*one, _FRESH, count) for one, count in zip(pairs, counts, strict=True)]
+        anchors = [choose_anchors(*one, _N_TEST_PLANES, count) for one, count in zip(pairs, counts, strict=True)]
     return ConeFit(
         np.concatenate([one.rows for one in anchors]),
         np.repeat(np.arange(k), [len(one.rows) for one in anchors]),
@@ -365,12 +360,12 @@ def anchor_cones(
     )
 
 
-def _divide(
+def _cone_extremes(
     rows: Rows, sketch: Sketch, rule: ClusterRule, cones: list[ClusterCone], drawn: list[Floats], run: Run
 ) -> ClusterExtremes:
-    """The pass; on data that are their own sample, over the coordinates that are there already."""
+    """Run the divide pass; if the sample is all of the data, over its coordinates."""
     directions = np.stack([quantise(own) for own in drawn])
     axes, frames = np.stack([cone.axis for cone in cones]), np.stack([cone.frame for cone in cones])
-    basis = None if sketch.whole else sketch.basis
+    basis = None if sketch.is_whole else sketch.basis
     job = ConePlanes(basis, rule, axes, directions, frames)
-    return cone_extremes(as_rows(sketch.placed) if sketch.whole else rows, job, run)
+    return cone_extremes(as_rows(sketch.placed) if sketch.is_whole else rows, job, run)

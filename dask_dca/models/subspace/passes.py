@@ -1,4 +1,4 @@
-"""What runs on blocks for subspace clustering: rows in the coordinates of a sketch, labels, extremes of every cone."""
+"""Passes of subspace clustering: the sketch, coordinates of rows in it, labels, and extremes of every cone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dask_dca.geometry.exact import Total, product_total
 from dask_dca.geometry.low_rank import LowRank
 from dask_dca.geometry.moments import top_eigenpairs
 from dask_dca.geometry.votes import ArgBest
-from dask_dca.models.subspace.clusters import ClusterRule, label_rows
+from dask_dca.models.subspace.clusters import MIN_HEIGHT, ClusterRule, label_rows
 from dask_dca.models.subspace.landmarks import quantise
 
 if TYPE_CHECKING:
@@ -29,20 +29,19 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Numbers
 
 
-_WIDEST: Final = 1024  # more features than this are sketched by power steps instead of p x p moments
-_SPARE: Final = 10  # directions of a power step beyond those that are kept
-_STEPS: Final = 2
-_UNIT: Final = 2.0**-19  # entries of unit vectors are rounded to this before they are summed exactly: one digit
-_FAR: Final = 1e100  # squared lengths above this, or below one over this, are scaled before use
-_ANY_N: Final = 2**30  # heights of tiles depend on the features alone, so that a row has one set of coordinates
-_LEAST_NOISE: Final = 1e-6  # of the greatest energy along a direction of the sketch, where it fills missing entries
-_LEAST_HEIGHT: Final = 0.05  # along the mean direction of the cluster: rows nearly across it have no stable ratio
-_SLAB: Final = 4096  # rows that are labelled and compared together, about
+_MAX_GRAM_FEATURES: Final = 1024  # most features for which the p x p second moments are summed
+_OVERSAMPLING: Final = 10  # directions of a power step beyond those that are kept
+_N_POWER_STEPS: Final = 2  # power steps of the sketch of wider data
+_ROUNDING_UNIT: Final = 2.0**-19  # entries of unit vectors are rounded to its multiples, whose sums are exact
+_MAX_SQUARED_LENGTH: Final = 1e100  # rows of greater squared length, or of less than one over this, are rescaled
+_ANY_N_ROWS: Final = 2**30  # number of rows for `tile_height`, so that heights depend on the features alone
+_MIN_RELATIVE_NOISE: Final = 1e-6  # least noise variance of the sketch's low-rank model, relative to its first energy
+_MIN_SLAB_ROWS: Final = 4096  # tiles are joined up to so many rows before they are labelled
 
 
 @dataclass(frozen=True)
 class _MomentState:
-    """The basis of a power step; None: whole moments."""
+    """Number of features, and the basis of a power step or None for all second moments."""
 
     n_features: int
     basis: Floats | None
@@ -51,7 +50,7 @@ class _MomentState:
 def unit_rows(tile: Floats) -> Floats:
     """Scale rows to unit length.
 
-    tile (m, p): finite rows of any magnitude. Returns (m, p): rows of length one, or of zeros.
+    tile (m, p): finite rows of any magnitude. Returns (m, p): unit vectors, or zeros for rows of zeros.
     """
     exponent = np.frexp(np.abs(tile).max(axis=1, initial=0.0))[1]
     scaled = np.ldexp(tile, -exponent[:, None])
@@ -60,26 +59,26 @@ def unit_rows(tile: Floats) -> Floats:
 
 
 def placed_tiles(columns: Sequence[Any], start: int, basis: Floats | None) -> Iterator[tuple[Numbers, Floats]]:
-    """Cut a block into tiles of coordinates.
+    """Cut a block into tiles and project their rows on the sketch.
 
-    basis (p, d): directions of the sketch; None if the rows are coordinates already. Returns numbers (m,): row numbers;
-    placed (m, d): quantised coordinates of unit length; zeros for a row of zeros or without any part in the sketch.
-    Raises NotFiniteError: A row holds NaN or infinity.
+    basis (p, d): directions of the sketch; None if the rows are coordinates already. Yields numbers (m,): row numbers;
+    placed (m, d): quantised coordinates of unit length; zeros for a row of zeros or orthogonal to the sketch.
+    Raises NotFiniteError: a row contains NaN or infinity.
     """
-    height = tile_height(_ANY_N, sum(part.shape[1] for part in columns))
+    height = tile_height(_ANY_N_ROWS, sum(part.shape[1] for part in columns))
     for numbers, tile in even_tiles(columns, start, height):
         count = len(numbers)
         if basis is None:
             yield numbers, tile[:count]
             continue
         require_finite(tile[:count], numbers)
-        yield numbers, quantise(unit_rows(_of_usual_size(tile) @ basis))[:count]
+        yield numbers, quantise(unit_rows(_scale_extreme_rows(tile) @ basis))[:count]
 
 
-def _of_usual_size(tile: Floats) -> Floats:
-    """Scale rows whose squares might overflow or vanish; products of the others have the scale of the row."""
+def _scale_extreme_rows(tile: Floats) -> Floats:
+    """Scale rows whose squares might overflow or underflow."""
     energy = np.einsum("ij,ij->i", tile, tile)
-    extreme = np.flatnonzero(~((energy > 1.0 / _FAR) & (energy < _FAR)))
+    extreme = np.flatnonzero(~((energy > 1.0 / _MAX_SQUARED_LENGTH) & (energy < _MAX_SQUARED_LENGTH)))
     if not len(extreme):
         return tile
     scaled = tile.copy()
@@ -89,21 +88,21 @@ def _of_usual_size(tile: Floats) -> Floats:
 
 
 def leading_directions(rows: Rows, count: int, run: Run) -> tuple[Floats, Floats]:
-    """Find the leading directions of the uncentred second moments of unit rows.
+    """Compute the leading eigenvectors of the uncentred second moments of unit rows.
 
-    Sums are exact; wide data are seen through power steps.
-    rows: A sample of the data; count: how many directions d, at most p. Returns directions (p, d): orthonormal columns,
-    those of greatest energy first; energies (d,): mean squared coordinates; not negative.
+    Sums are exact; of more than 1,024 features randomised power steps replace the p x p moments.
+    rows: a sample of the data; count: number of directions d, at most p. Returns directions (p, d): orthonormal, by
+    decreasing energy; energies (d,): mean squared coordinates.
     """
     p = rows.n_features
-    if p <= _WIDEST:
+    if p <= _MAX_GRAM_FEATURES:
         moments = _moments(rows, None, run)
         with one_blas_thread():
             values, vectors = top_eigenpairs(moments, count)
         return vectors[:, ::-1], np.maximum(values[::-1], 0.0) / rows.n_rows
-    width = min(p, count + _SPARE)
+    width = min(p, count + _OVERSAMPLING)
     basis = ndtri(planes.uniforms(planes.child_seeds(0, np.arange(p)), width))
-    for _ in range(_STEPS):
+    for _ in range(_N_POWER_STEPS):
         basis = _moments(rows, _orthonormal(basis), run)
     basis = _orthonormal(basis)
     image = _moments(rows, basis, run)
@@ -119,7 +118,7 @@ def _orthonormal(vectors: Floats) -> Floats:
 
 
 def _moments(rows: Rows, basis: Floats | None, run: Run) -> Floats:
-    """Sum over rows of x x^T, or of x (x B), without rounding errors."""
+    """Exact sums of x x^T over unit rows, or of x (x B) for a basis B."""
     job = Pass("sketch", _moment_block, add_parts)
     state = _MomentState(rows.n_features, basis)
     return run_pass(rows, job, state, run).value()
@@ -127,18 +126,18 @@ def _moments(rows: Rows, basis: Floats | None, run: Run) -> Floats:
 
 def _moment_block(state: _MomentState, start: int, *columns: Any) -> Total:
     width = state.n_features if state.basis is None else state.basis.shape[1]
-    total = Total(np.zeros((1, state.n_features, width)), np.float64(_UNIT**2))
-    height = tile_height(_ANY_N, state.n_features)
+    total = Total(np.zeros((1, state.n_features, width)), np.float64(_ROUNDING_UNIT**2))
+    height = tile_height(_ANY_N_ROWS, state.n_features)
     for numbers, tile in even_tiles(columns, start, height):
         require_finite(tile[: len(numbers)], numbers)
         unit = unit_rows(tile)
         right = unit if state.basis is None else unit @ state.basis
-        total += product_total(unit, right, _UNIT, _UNIT)
+        total += product_total(unit, right, _ROUNDING_UNIT, _ROUNDING_UNIT)
     return total
 
 
 def coordinates(rows: Rows, basis: Floats, run: Run) -> Floats:
-    """Bring the coordinates of all rows of a sample to the driver.
+    """Compute the coordinates of all rows of a sample on the driver.
 
     basis (p, d): directions of the sketch. Returns (n, d): quantised, in the order of the rows.
     """
@@ -152,28 +151,28 @@ def _place_block(basis: Floats, start: int, *columns: Any) -> Floats:
 
 @dataclass(frozen=True)
 class ConePlanes:
-    """The planes of each cluster, in the coordinates of the sketch; all vectors are quantised."""
+    """Random planes of each cluster, in coordinates of the sketch; quantised."""
 
-    basis: Floats | None  # (p, d) of the sketch; None: rows are coordinates
+    basis: Floats | None  # (p, d), directions of the sketch; None if rows are coordinates already
     rule: ClusterRule
-    axes: Floats  # (k, d), mean direction of each cluster
-    directions: Floats  # (k, s, r), in the frame of each cluster
-    frames: Floats  # (k, d, r), in which the places of extreme rows are kept
+    axes: Floats  # (k, d), mean directions of clusters
+    directions: Floats  # (k, s, r), directions of the planes in the clusters' frames
+    frames: Floats  # (k, d, r), bases of the clusters' subspaces
 
 
 @dataclass(frozen=True)
 class ClusterExtremes:
-    """Extreme rows of each cluster, by signed direction, and the number of rows of each."""
+    """Extreme rows of each cluster by signed direction, and the size of each cluster."""
 
     cones: list[ArgBest]
-    sizes: Floats  # (k + 1,), the last one of zero rows; by weight
+    sizes: Floats  # (k + 1,), total weights of clusters, and of zero rows
 
 
 def cone_extremes(rows: Rows, planes: ConePlanes, run: Run) -> ClusterExtremes:
-    """Find the rows of least and of greatest ratio on each plane of their own cluster.
+    """Find the rows of least and greatest ratio on each plane of their own cluster.
 
-    rows: the data, or their coordinates. Returns exact comparisons, ties to the lower row number: the same for any
-    chunking.
+    rows: the data, or their coordinates. Comparisons are exact and ties go to the lower row number, whatever the
+    chunks are.
     """
     return run_pass(rows, Pass("divide", _divide_block, _merge, weighted=True), planes, run)
 
@@ -181,21 +180,21 @@ def cone_extremes(rows: Rows, planes: ConePlanes, run: Run) -> ClusterExtremes:
 def observed_label_block(
     state: tuple[Floats, ClusterRule, LowRank | Floats | None], start: int, *columns: Any
 ) -> Floats:
-    """Label the rows of a block, whose missing entries are filled first; a row without any observed entry has no label.
+    """Impute missing entries of a block and label its rows; a row without an observed entry gets -1.
 
-    state: the sketch, the rule, and the low-rank model that fills missing entries, or the energies of the sketch's
-    directions, which are one; with neither, missing entries are an error. Returns (n, 1), as `label_block` does.
+    state: the sketch, the rule, and the low-rank model that imputes, or the energies of the sketch's directions, of
+    which one is made; without either, missing entries are an error. Returns (n, 1), as `label_block` does.
     """
     sketch, rule, model = state
     if model is None or not has_missing_entries(columns):
         return label_block((sketch, rule), start, *columns)
-    completion = model if isinstance(model, LowRank) else _of_sketch(sketch, model)
+    completion = model if isinstance(model, LowRank) else _low_rank_of_sketch(sketch, model)
     return label_block((sketch, rule), start, complete_or_zero_block(completion, start, *columns))
 
 
-def _of_sketch(sketch: Floats, energies: Floats) -> LowRank:
-    """Rows as normal numbers along the directions, as large as there, and noise as large as along the last."""
-    (p, d), least = sketch.shape, max(float(energies[-1]), _LEAST_NOISE * float(energies[0]))
+def _low_rank_of_sketch(sketch: Floats, energies: Floats) -> LowRank:
+    """Probabilistic PCA of the sketch: the last energy is the noise variance."""
+    (p, d), least = sketch.shape, max(float(energies[-1]), _MIN_RELATIVE_NOISE * float(energies[0]))
     deviations = np.sqrt(np.maximum(energies - least, 0.0) / (sketch**2).sum(axis=0))
     return LowRank(np.zeros(p), sketch * deviations, np.broadcast_to(0.0, (p, d, d)), least)
 
@@ -203,14 +202,14 @@ def _of_sketch(sketch: Floats, energies: Floats) -> LowRank:
 def label_block(state: tuple[Floats | None, ClusterRule], start: int, *columns: Any) -> Floats:
     """Label the rows of a block.
 
-    state: basis of the sketch, and the rule; start: row number of the block's first row. Returns (n, 1): labels.
+    state: basis of the sketch, and the rule; start: row number of the first row. Returns (n, 1): labels.
     """
     basis, rule = state
     found = [label_rows(placed, rule).astype(np.float64) for _, placed in placed_tiles(columns, start, basis)]
     return np.concatenate([np.zeros(0), *found])[:, None]
 
 
-def _nothing(planes: ConePlanes) -> ClusterExtremes:
+def _no_extremes(planes: ConePlanes) -> ClusterExtremes:
     k, s, r = len(planes.axes), planes.directions.shape[1], planes.frames.shape[2]
     none = ArgBest.empty(2 * s, r)
     return ClusterExtremes([none] * k, np.zeros(k + 1))
@@ -218,11 +217,11 @@ def _nothing(planes: ConePlanes) -> ClusterExtremes:
 
 def _divide_block(planes: ConePlanes, start: int, *columns: Any, weights: Floats | None = None) -> ClusterExtremes:
     k = len(planes.axes)
-    found = _nothing(planes)
+    found = _no_extremes(planes)
     cones, sizes = list(found.cones), found.sizes
     for numbers, placed in _slabs(placed_tiles(columns, start, planes.basis)):
         labels = label_rows(placed, planes.rule)
-        counts = None if weights is None else weights[numbers - start]  # multiples of a unit: any order, same sums
+        counts = None if weights is None else weights[numbers - start]  # multiples of one unit: sums are exact
         sizes = sizes + np.bincount(np.where(labels < 0, k, labels), counts, minlength=k + 1)
         for cluster in np.unique(labels[labels >= 0]).tolist():
             own = labels == cluster
@@ -231,11 +230,11 @@ def _divide_block(planes: ConePlanes, start: int, *columns: Any, weights: Floats
 
 
 def _slabs(tiles: Iterator[tuple[Numbers, Floats]]) -> Iterator[tuple[Numbers, Floats]]:
-    """Join tiles: of a few rows in each cluster most time would go to calls."""
+    """Join small tiles, to save calls for few rows of each cluster."""
     waiting: list[tuple[Numbers, Floats]] = []
     for tile in tiles:
         waiting.append(tile)
-        if sum(len(numbers) for numbers, _ in waiting) >= _SLAB:
+        if sum(len(numbers) for numbers, _ in waiting) >= _MIN_SLAB_ROWS:
             yield tuple(np.concatenate(parts) for parts in zip(*waiting, strict=True))  # type: ignore[misc]
             waiting = []
     if waiting:
@@ -243,13 +242,13 @@ def _slabs(tiles: Iterator[tuple[Numbers, Floats]]) -> Iterator[tuple[Numbers, F
 
 
 def _extremes(planes: ConePlanes, cluster: int, numbers: Numbers, placed: Floats) -> ArgBest:
-    """Extremes of the rows of one cluster; products of quantised vectors are exact, so bits do not depend on tiles."""
+    """Extreme rows of one cluster; products of quantised vectors are exact, so bits don't depend on tiles."""
     along = placed @ planes.axes[cluster]
-    tall = np.flatnonzero(along >= _LEAST_HEIGHT)
+    tall = np.flatnonzero(along >= MIN_HEIGHT)
     if not len(tall):
-        return _nothing(planes).cones[cluster]
+        return _no_extremes(planes).cones[cluster]
     inside = placed[tall] @ planes.frames[cluster]
-    ratios = planes.directions[cluster] @ quantise(inside).T  # by direction: the fast way round for extremes
+    ratios = planes.directions[cluster] @ quantise(inside).T  # one row per direction: contiguous for argmax
     ratios /= along[tall]
     high, low = ratios.argmax(axis=1), ratios.argmin(axis=1)
     every = np.arange(len(ratios))

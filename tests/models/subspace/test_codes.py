@@ -7,8 +7,8 @@ from scipy.optimize import nnls
 
 import dask_dca as dca
 from dask_dca.models.subspace.landmarks import (
-    by_eigen_gap,
     code_rows,
+    count_by_eigengap,
     embed,
     graph_of,
     nonnegative_ridge,
@@ -128,7 +128,7 @@ def test_isolated_nodes_do_no_harm():
     ],
 )
 def test_eigen_gap(values, k):
-    assert by_eigen_gap(np.array(values, dtype=float)) == k
+    assert count_by_eigengap(np.array(values, dtype=float)) == k
 
 
 def test_clear_parts_are_counted_however_few_rows_join_each():

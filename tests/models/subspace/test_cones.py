@@ -8,14 +8,14 @@ from hypothesis.extra.numpy import arrays
 
 from dask_dca.geometry.votes import ArgBest
 from dask_dca.models.subspace.clusters import (
+    allocate_anchors,
     choose_anchors,
-    cone_of,
+    draw_directions,
     fit_bases,
-    refine,
+    k_subspaces,
+    measure_cone,
     residuals,
-    share_out,
     shrink_bases,
-    tangents,
 )
 from dask_dca.models.subspace.landmarks import quantise
 from dask_dca.models.subspace.paper import bandwidth, mode_cells
@@ -38,7 +38,7 @@ def test_sweeps_repair_wrong_labels(signs):
     rows, labels = lines(200, signs)
     wrong = labels.copy()
     wrong[:14] = 1 - wrong[:14]
-    bases, sweeps = refine(rows, wrong, 2, 2, 10)
+    bases, sweeps = k_subspaces(rows, wrong, 2, 2, 10)
     np.testing.assert_array_equal(residuals(rows, bases).argmin(axis=1), labels)
     assert 1 < sweeps < 10
     assert bases.axes.any() != signs  # rows on both sides of the origin are no cone
@@ -101,7 +101,7 @@ def test_sweeps_of_noisy_rows_do_not_fit_their_noise():
         parts = [np.roll(spread_over([1, 1, 1], 200, 40, 0.15, seed=seed * 2 + j), 3 * j, axis=1) for j in (0, 1)]
         rows, labels = np.vstack(parts), np.repeat([0, 1], 200)
         start = np.where(rng.random(400) < 0.3, 1 - labels, labels)
-        bases, _ = refine(rows, start, 2, 12, 10)
+        bases, _ = k_subspaces(rows, start, 2, 12, 10)
         assert (residuals(rows, bases).argmin(axis=1) == labels).mean() > 0.95
 
 
@@ -110,8 +110,8 @@ def test_anchors_of_a_cone_are_its_rays():
     rays = np.abs(rng.standard_normal((4, 6))) + 0.1
     rows = np.vstack([rays, rng.dirichlet(np.ones(4), 300) @ rays])
     rows = quantise(rows / np.linalg.norm(rows, axis=1, keepdims=True))
-    cone = cone_of(rows, fit_bases(rows, np.zeros(304, dtype=int), 1, 4).columns[0])
-    drawn = tangents(cone, "mixed", 0, 160)
+    cone = measure_cone(rows, fit_bases(rows, np.zeros(304, dtype=int), 1, 4).columns[0])
+    drawn = draw_directions(cone, "mixed", 0, 160)
     ratios = (rows @ cone.frame / (rows @ cone.axis)[:, None]) @ drawn.T
     at = np.concatenate([ratios.argmax(axis=0), ratios.argmin(axis=0)])
     heights = np.concatenate([ratios.max(axis=0), -ratios.min(axis=0)])
@@ -124,16 +124,16 @@ def test_anchors_of_a_cone_are_its_rays():
 
 
 def test_a_cone_without_rows_has_no_anchors():
-    cone = cone_of(np.zeros((0, 3)), np.zeros((3, 2)))
+    cone = measure_cone(np.zeros((0, 3)), np.zeros((3, 2)))
     nobody = ArgBest(np.full(20, -np.inf), np.full(20, np.iinfo(np.int64).max), np.zeros((20, 2)))
-    assert len(choose_anchors(cone, nobody, tangents(cone, "gaussian", 0, 10), 4, 3).rows) == 0
+    assert len(choose_anchors(cone, nobody, draw_directions(cone, "gaussian", 0, 10), 4, 3).rows) == 0
 
 
 def test_anchors_are_shared_out_by_what_they_add():
     gains = [np.array([0.9, 0.05, 0.01]), np.array([0.4, 0.3, 0.2]), np.zeros(0)]
-    assert share_out(gains, 4) == [1, 3, 0]
-    assert share_out(gains, 1) == [1, 1, 0]  # one each
-    assert share_out(gains, 99) == [3, 3, 0]
+    assert allocate_anchors(gains, 4) == [1, 3, 0]
+    assert allocate_anchors(gains, 1) == [1, 1, 0]  # one each
+    assert allocate_anchors(gains, 99) == [3, 3, 0]
 
 
 @given(arrays(np.int64, st.integers(1, 60), elements=st.integers(0, 30)))

@@ -7,8 +7,14 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 import dask_dca as dca
 from dask_dca.errors import FewerAnchorsWarning
 from dask_dca.models.subspace import fit as subspace_fit
-from dask_dca.models.subspace.clusters import fit_bases, held_out, misfit, residuals
-from dask_dca.models.subspace.landmarks import Expansion, expand_rows, neighbour_ranks, quantise, weigh
+from dask_dca.models.subspace.clusters import fit_bases, held_out_residual, partition_loss, residuals
+from dask_dca.models.subspace.landmarks import (
+    RowCoefficients,
+    neighbour_ranks,
+    quantise,
+    solve_coefficients,
+    sparse_codes,
+)
 
 
 def unit(rows):
@@ -33,7 +39,7 @@ def test_ranks_are_the_greater_of_both_numbers():
     rng = np.random.default_rng(0)
     rows = unit(rng.random((90, 6)))
     marks = rows[:40]
-    found = expand_rows(rows, marks, 0.1)
+    found = solve_coefficients(rows, marks, 0.1)
     ranks = neighbour_ranks(found, marks)
     across = marks @ marks.T
     for i in (0, 7, 39, 40, 89):
@@ -46,11 +52,11 @@ def test_ranks_are_the_greater_of_both_numbers():
 
 
 def test_codes_fade_by_hand():
-    found = Expansion(np.array([[2, 0, 1]]), np.array([[0.4, 0.2, 0.0]]), np.array([[0.9, 0.8, 0.1]]))
-    np.testing.assert_allclose(weigh(found).weights, [[0.8, 0.2, 0.0]])
-    faded = weigh(found, np.array([[np.log(4.0), 0.0, 0.0]])).weights  # .16 / 4 and .04
+    found = RowCoefficients(np.array([[2, 0, 1]]), np.array([[0.4, 0.2, 0.0]]), np.array([[0.9, 0.8, 0.1]]))
+    np.testing.assert_allclose(sparse_codes(found).weights, [[0.8, 0.2, 0.0]])
+    faded = sparse_codes(found, np.array([[np.log(4.0), 0.0, 0.0]])).weights  # .16 / 4 and .04
     np.testing.assert_allclose(faded, [[0.5, 0.5, 0.0]])
-    far = weigh(found, np.array([[1e6, 1e6 + np.log(2.0), 0.0]])).weights  # none is lost where all are far
+    far = sparse_codes(found, np.array([[1e6, 1e6 + np.log(2.0), 0.0]])).weights  # none is lost where all are far
     np.testing.assert_allclose(far, [[8 / 9, 1 / 9, 0.0]])
 
 
@@ -65,27 +71,27 @@ def test_rows_are_measured_against_subspaces_without_them():
             out = np.arange(len(own)) % 4 == fold
             basis = fit_bases(own[~out], np.zeros((~out).sum(), dtype=int), 1, 3)
             total += residuals(own[out], basis).sum()
-    assert held_out(rows, labels, 2, 3) == pytest.approx(total)
-    assert held_out(rows, labels, 2, 3) > residuals(rows, fit_bases(rows, labels, 2, 3)).min(axis=1).sum()
+    assert held_out_residual(rows, labels, 2, 3) == pytest.approx(total)
+    assert held_out_residual(rows, labels, 2, 3) > residuals(rows, fit_bases(rows, labels, 2, 3)).min(axis=1).sum()
 
 
-def test_a_misfit_counts_how_near_the_second_subspace_is():
+def test_the_loss_counts_how_near_the_second_subspace_is():
     rng = np.random.default_rng(2)
     rows = unit(rng.standard_normal((60, 9)))
     labels = rng.integers(0, 3, 60)
     left = residuals(rows, fit_bases(rows, labels, 3, 3))
     nearest, second = np.sort(left, axis=1)[:, :2].T
-    shares = left[np.arange(60), labels].mean(), held_out(rows, labels, 3, 3), (nearest / second).mean()
-    assert misfit(rows, labels, 3, 3) == pytest.approx(np.prod(shares))
+    shares = left[np.arange(60), labels].mean(), held_out_residual(rows, labels, 3, 3), (nearest / second).mean()
+    assert partition_loss(rows, labels, 3, 3) == pytest.approx(np.prod(shares))
     one = np.zeros(60, dtype=int)  # no second one
     own = residuals(rows, fit_bases(rows, one, 1, 3)).mean()
-    assert misfit(rows, one, 1, 3) == pytest.approx(own * held_out(rows, one, 1, 3))
+    assert partition_loss(rows, one, 1, 3) == pytest.approx(own * held_out_residual(rows, one, 1, 3))
 
 
-def test_partitions_whose_subspaces_hold_all_rows_have_one_misfit():
+def test_partitions_whose_subspaces_contain_all_rows_have_one_loss():
     rng = np.random.default_rng(3)
     rows = unit(rng.standard_normal((60, 3)) @ rng.standard_normal((3, 9)))
-    assert len({misfit(rows, rng.integers(0, 2, 60), 2, 3) for _ in range(5)}) == 1
+    assert len({partition_loss(rows, rng.integers(0, 2, 60), 2, 3) for _ in range(5)}) == 1
 
 
 def information(X, labels):
@@ -97,7 +103,7 @@ def test_near_rows_decide_where_clusters_are_curves(monkeypatch):
     """By the plain codes alone a quarter of the information is lost."""
     data = [curves(seed) for seed in range(2)]
     found = np.mean([information(*one) for one in data])
-    monkeypatch.setattr(subspace_fit, "_FADINGS", ())
+    monkeypatch.setattr(subspace_fit, "_RANK_DECAYS", ())
     plain = np.mean([information(*one) for one in data])
     assert found > plain + 0.1
 
@@ -105,8 +111,8 @@ def test_near_rows_decide_where_clusters_are_curves(monkeypatch):
 def test_a_graph_with_clear_parts_is_cut_once(monkeypatch):
     """Where clusters are no curves, far neighbours are as good as near ones, and other cuts would only harm."""
     cuts = []
-    original = subspace_fit._cut
-    monkeypatch.setattr(subspace_fit, "_cut", lambda *args: cuts.append(args) or original(*args))
+    original = subspace_fit._cut_graph
+    monkeypatch.setattr(subspace_fit, "_cut_graph", lambda *args: cuts.append(args) or original(*args))
     rng = np.random.default_rng(0)
     X = np.vstack([rng.random((100, 4)) @ rng.standard_normal((4, 30)) for _ in range(3)])
     dca.SubspaceClustering(3).fit(X)
@@ -122,16 +128,16 @@ def test_only_cuts_up_to_the_first_that_leaves_no_cluster_empty_are_swept(monkey
     losses, swept = [], []
 
     def sweeps(rows, labels, k, rank, most):
-        swept.append(misfit(rows, labels, k, rank))
+        swept.append(partition_loss(rows, labels, k, rank))
         held = np.minimum(labels, 1) if len(swept) <= emptied else labels
         return fit_bases(rows, held, k, rank), 1
 
     def measured(*args):
-        losses.append(misfit(*args))
+        losses.append(partition_loss(*args))
         return losses[-1]
 
-    monkeypatch.setattr(subspace_fit, "refine", sweeps)
-    monkeypatch.setattr(subspace_fit, "misfit", measured)
+    monkeypatch.setattr(subspace_fit, "k_subspaces", sweeps)
+    monkeypatch.setattr(subspace_fit, "partition_loss", measured)
     X, _ = curves(0)
     if emptied < 4:
         assert dca.SubspaceClustering(8).fit(X).n_clusters_ == 8

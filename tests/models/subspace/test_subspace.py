@@ -284,7 +284,7 @@ def test_bad_entries_name_their_place_and_leave_no_model(options):
 
 
 def test_entries_outside_the_sample_are_checked_too(monkeypatch):
-    monkeypatch.setattr(subspace_fit, "_SAMPLE", 32)
+    monkeypatch.setattr(subspace_fit, "_MAX_SAMPLE_ROWS", 32)
     for row in range(100, 110):
         X = SMALL.copy()
         X[row, 5] = np.inf
@@ -374,7 +374,7 @@ def test_subspaces_with_rows_on_both_sides_are_one_cluster_each():
 
 def test_a_sample_finds_what_all_rows_find(monkeypatch):
     X, labels, is_ray = cones(60, 0.2, 4, common=True, n=2000)
-    monkeypatch.setattr(subspace_fit, "_SAMPLE", 2000)
+    monkeypatch.setattr(subspace_fit, "_MAX_SAMPLE_ROWS", 2000)
     model = dca.SubspaceClustering(4, 40).fit(da.from_array(X, chunks=(1500, 300)))
     assert accuracy(labels, model.predict(X)) >= 0.97
     assert is_ray[model.anchor_indices_].mean() >= 0.9  # anchors come from all rows

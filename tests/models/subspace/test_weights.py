@@ -32,7 +32,7 @@ def fitted(X, weights=None, **options):
 @pytest.mark.parametrize("sample", [None, 256])
 def test_whole_weights_are_copies(options, sample, monkeypatch):
     if sample is not None:  # fewer rows than there are
-        monkeypatch.setattr(recipe, "_SAMPLE", sample)
+        monkeypatch.setattr(recipe, "_MAX_SAMPLE_ROWS", sample)
     X, _, weights = cones()
     one, copied = fitted(X, weights, **options), fitted(np.repeat(X, weights, axis=0), **options)
     assert one.anchor_indices_.tolist() == np.repeat(np.arange(len(X)), weights)[copied.anchor_indices_].tolist()
