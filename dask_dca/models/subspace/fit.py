@@ -241,20 +241,9 @@ def _cluster_sample(placed: Floats, coded: CodedSample, settings: ClusterSetting
                 codes = sparse_codes(coded.coefficients, (ranks / scale) ** power)
                 cuts.append(_cut_graph(coded, codes, _spectrum_of_codes(codes, coded.chosen, coded.n_wanted), settings))
             cuts.sort(key=lambda cut: partition_loss(coded.rows, cut.labels, len(cut.centres), settings.subspace_dim))
-        rule, sweeps = _sweep_best_cut(coded, cuts, settings)
+        rule, sweeps = _refine_cut(coded, cuts[0], settings)
         rule, labels = _number_by_size(rule, label_rows(placed, rule))
     return Clusters(rule, labels, coded.spectrum.values, coded.n_wanted, sweeps)
-
-
-def _sweep_best_cut(coded: CodedSample, cuts: list[GraphCut], settings: ClusterSettings) -> tuple[ClusterRule, int]:
-    """Refine the first cut whose sweeps leave no cluster empty, or the one that leaves fewest."""
-    tried: list[tuple[int, ClusterRule, int]] = []
-    for cut in cuts:
-        found, rule, sweeps = _sweep_cut(coded, cut, settings)
-        if found == coded.n_wanted:
-            return rule, sweeps
-        tried.append((found, rule, sweeps))
-    return max(tried, key=lambda one: one[0])[1:]
 
 
 def _relative_gap(values: Floats, k: int) -> float:
@@ -272,14 +261,17 @@ def _cut_graph(coded: CodedSample, codes: Codes, seen: GraphSpectrum, settings: 
     return GraphCut(nodes, labels, centres)
 
 
-def _sweep_cut(coded: CodedSample, cut: GraphCut, settings: ClusterSettings) -> tuple[int, ClusterRule, int]:
-    """Run k-subspaces from a cut; returns the number of clusters with rows, the rule, and the number of sweeps."""
+def _refine_cut(coded: CodedSample, cut: GraphCut, settings: ClusterSettings) -> tuple[ClusterRule, int]:
+    """Run k-subspaces from a cut, at half the dimension again while a cluster loses all of its rows.
+
+    A subspace of too many dimensions can contain the rows of other clusters. Returns the rule, and number of sweeps.
+    """
     rows, k, rank = coded.rows, len(cut.centres), settings.subspace_dim
-    bases, sweeps, found = Bases(np.zeros((k, rows.shape[1], 0)), np.zeros((k, rows.shape[1]))), 0, k
-    if settings.max_iter:
+    bases, sweeps = Bases(np.zeros((k, rows.shape[1], 0)), np.zeros((k, rows.shape[1]))), 0
+    while settings.max_iter and rank:
         bases, sweeps = k_subspaces(rows, cut.labels, k, rank, settings.max_iter)
-        found = len(np.unique(residuals(rows, bases).argmin(axis=1)))
-    return found, ClusterRule(bases, rows[coded.chosen], cut.nodes, cut.centres, coded.ridge), sweeps
+        rank = 0 if len(np.unique(residuals(rows, bases).argmin(axis=1))) == k else rank // 2
+    return ClusterRule(bases, rows[coded.chosen], cut.nodes, cut.centres, coded.ridge), sweeps
 
 
 def _weighted_eigenvectors(seen: GraphSpectrum, k: int) -> Floats:

@@ -123,12 +123,13 @@ def test_a_graph_with_clear_parts_is_cut_once(monkeypatch):
 
 
 @pytest.mark.parametrize("emptied", [0, 1, 4])
-def test_only_cuts_up_to_the_first_that_leaves_no_cluster_empty_are_swept(monkeypatch, emptied):
-    """Sweeps don't decide which cut is kept, except where one subspace comes to hold the rows of others."""
-    losses, swept = [], []
+def test_the_dimension_is_halved_while_a_cluster_loses_all_rows(monkeypatch, emptied):
+    """Sweeps start from the cut of least loss; four times at most, with 12, 6, 3 and 1 dimensions."""
+    losses, swept, ranks = [], [], []
 
     def sweeps(rows, labels, k, rank, most):
-        swept.append(partition_loss(rows, labels, k, rank))
+        swept.append(partition_loss(rows, labels, k, 12))
+        ranks.append(rank)
         held = np.minimum(labels, 1) if len(swept) <= emptied else labels
         return fit_bases(rows, held, k, rank), 1
 
@@ -145,7 +146,20 @@ def test_only_cuts_up_to_the_first_that_leaves_no_cluster_empty_are_swept(monkey
         with pytest.warns(FewerAnchorsWarning, match="only 2 clusters"):
             dca.SubspaceClustering(8).fit(X)
     assert len(losses) == 4
-    assert swept == sorted(losses)[: emptied + 1]
+    assert set(swept) == {min(losses)}
+    assert ranks == [12, 6, 3, 1][: emptied + 1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_subspaces_of_all_dimensions_do_not_take_the_rows_of_other_clusters(seed):
+    """Twenty noisy subspaces of three dimensions in twenty: of full dimension, one or two clusters held all rows."""
+    rng = np.random.default_rng(seed)
+    X = np.vstack([rng.standard_normal((40, 3)) @ rng.standard_normal((3, 20)) for _ in range(20)])
+    X += 0.3 * X.std() * rng.standard_normal(X.shape)
+    model = dca.SubspaceClustering(20, subspace_dim=20).fit(X)
+    assert model.n_clusters_ == 20
+    assert model.subspace_dim_ < 20
+    assert adjusted_rand_score(np.repeat(np.arange(20), 40), model.labels_) > 0.7
 
 
 def noisy_cones(seed, k=4, n=250, p=150, near=0.95, noise=0.8, rays=8):
