@@ -65,7 +65,7 @@ def test_weights_and_missing_entries(name):
     assert (HAS[name][3] == "yes") == ("sample_weight" in inspect.signature(getattr(dca, name).fit).parameters)
     X = example(name).astype(float)
     X[7, 0] = np.nan
-    if HAS[name][4] == "taken":
+    if HAS[name][4] == "accepted":
         ENTRIES[name].make().fit(X)
     else:
         with pytest.raises(errors.DCAError):
