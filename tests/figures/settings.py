@@ -22,7 +22,7 @@ SETTINGS = {
     "docs/streams.md": ("about 0.8, which also",),
     "docs/models/gaussian-mixture.md": ("(2 % of the rows", "noise 0.5, ten draws", "at most 2 % of the rows"),
     "docs/models/hidden-markov-model.md": ("the 4 % of frames", "two workers of 2 GB:"),
-    "docs/models/nmf.md": ("noise is 0.3 or more:", "with 95 % bounds", "greatest share 0.6 and 0.8 /"),
+    "docs/models/nmf.md": ("noise is 0.3 or more:", "with 95 % bounds", "greatest share is 0.6 and 0.8 /"),
     "docs/models/subspace-clustering.md": (
         "over noise 0.1 to 1.3",
         "in noise of 0.7 and more",
