@@ -277,7 +277,7 @@ def rare() -> Iterator[str]:
         "material 0", "material none"
     )
     found = values("Q15-spoilt", "rare", share=0.001, method=OURS)
-    yield f"Beside one, {sum(found):.0f} of {len(found)} found it"
+    yield f"With one, {sum(found):.0f} of {len(found)} found it"
     near = [
         values("Q15-spoilt", "rare", spoilt="1 % outliers, near", share=0.001, method=name)
         for name in (OURS, "all rows sampled")
@@ -287,7 +287,7 @@ def rare() -> Iterator[str]:
 
 def library() -> Iterator[str]:
     named = [part(mean("Q3-library", "named", method=name)) for name in (OURS, "clsunsal", "nnls_pruned", "nearest")]
-    yield f"{named[0]} of those in the image are named"
+    yield f"{named[0]} of those in the image are identified"
     yield f"by collaborative sparse regression {named[1]}, by pruned least squares {named[2]}, by the rows nearest to the image's own anchors {named[3]}"
     assert not any(values("Q3-lacking", "told", lacking=0)), "update docs/models/anchors-and-cones.md"
     silent = [

@@ -17,7 +17,7 @@ SETTINGS = {
         "outside by 0.1 to 20 degrees",
         "at 0.1 / 1 / 5 / 20 degrees",
         "more than 0.3 of their normalized",
-        "a material that 0.03 to 1 % of the rows hold",
+        "a material in 0.03 to 1 % of the rows",
     ),
     "docs/streams.md": ("about 0.8, which also",),
     "docs/models/gaussian-mixture.md": ("(2 % of the rows", "noise 0.5, ten draws", "at most 2 % of the rows"),
