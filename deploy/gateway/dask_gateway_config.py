@@ -30,7 +30,7 @@ else:
 c.Proxy.address = os.environ.get("DASK_GATEWAY_ADDRESS", "127.0.0.1:8000")
 c.DaskGateway.backend_class = "dask_gateway_server.backends.local.UnsafeLocalBackend"  # as the server's own user
 
-# The gateway's own defaults, dask-scheduler and dask-worker, are gone since distributed 2026.6.
+# The gateway's defaults, dask-scheduler and dask-worker, were removed in distributed 2026.6.
 c.ClusterConfig.scheduler_cmd = ["dask", "scheduler"]
 c.ClusterConfig.worker_cmd = ["dask", "worker"]
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes ca.crt, tls.crt and tls.key of a private authority in a folder: make-certificates.sh FOLDER [DAYS]
-# One certificate that is its own authority: who has the key belongs to the cluster, nobody else does.
+# One certificate that is its own authority: anyone who has the key, and nobody else, can join the cluster.
 set -eu
 umask 077
 folder=${1:?usage: make-certificates.sh FOLDER [DAYS]}
