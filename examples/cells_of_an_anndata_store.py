@@ -1,10 +1,10 @@
 """
-Gene programmes of cells in an anndata store on zarr, read block by block from its sparse triples.
+Gene programmes of cells in an anndata store on zarr, read block by block in its sparse format.
 
-Single-cell counts are mostly zeros, and anndata keeps them as a zarr group of `data`, `indices` and `indptr`. Workers
-read the rows that they need straight from it; neither anndata nor a dense matrix is needed. The counts here are made
-up: four kinds of cells, each with its own genes, and doublets that mix two kinds. With anndata installed, the same
-store is what `anndata.AnnData(...).write_zarr("cells.zarr")` writes.
+Single-cell counts are mostly zeros, and anndata stores them as a zarr group of `data`, `indices` and `indptr`. Workers
+read the rows that they need directly from it; neither anndata nor a dense matrix is needed. The counts here are
+simulated: four cell types, each with its own genes, and doublets that mix two types. With anndata installed,
+`anndata.AnnData(...).write_zarr("cells.zarr")` writes the same store.
 
 Run it in any folder: python cells_of_an_anndata_store.py
 """
@@ -26,7 +26,7 @@ HOUSEKEEPING = [f"RPL{j}" for j in range(3, 39)] + [f"RPS{j}" for j in range(2, 
 
 
 def made_up_cells(n_cells=4_000, seed=0):
-    """Counts of genes in cells, the genes' names, and how each cell mixes the kinds."""
+    """Simulate counts of genes in cells; return them, the genes' names, and the mixture of types of each cell."""
     rng = np.random.default_rng(seed)
     own = [genes.split() for genes in MARKERS.values()]
     names = [gene for genes in own for gene in genes] + HOUSEKEEPING
@@ -43,7 +43,7 @@ def made_up_cells(n_cells=4_000, seed=0):
 
 
 def write_store(path, counts, names):
-    """The layout of anndata on zarr, as far as it is needed here."""
+    """Write the part of anndata's zarr layout that is needed here."""
     root = zarr.open_group(path, mode="w")
     root.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
     group = root.create_group("X")

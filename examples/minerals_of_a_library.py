@@ -1,9 +1,9 @@
 """
-Name the minerals of an image by a library of known spectra, though no pixel is of one mineral alone.
+Identify the minerals of an image by a library of known spectra, although no pixel is pure.
 
-The spectra are those of nine minerals that come with this library (USGS); the image is mixed from four of them, with a
-haze that adds a constant to each pixel, changing light, and noise. `find_anchors(X, n, Y=library)` names them and says
-what it can't tell.
+The spectra of nine minerals (USGS) come with this package; the image is mixed from four of them, with haze that adds a
+constant to each pixel, changing light, and noise. `find_anchors(X, n, Y=library)` identifies them, and warns if the
+library lacks one.
 
 Run it in any folder: python minerals_of_a_library.py
 """
@@ -21,7 +21,7 @@ MIXED = 4  # minerals
 
 
 def mixed_pixels(spectra, seed=0, n_pixels=20_000):
-    """Pixels of which no mineral has more than 70 %, and which minerals they are mixed from."""
+    """Simulate pixels with at most 70 % of any mineral; return them and the numbers of their minerals."""
     rng = np.random.default_rng(seed)
     minerals = np.sort(rng.choice(len(spectra), MIXED, replace=False))
     shares = rng.dirichlet(np.ones(MIXED), 4 * n_pixels)

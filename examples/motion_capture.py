@@ -1,5 +1,5 @@
 """
-Segment a motion-capture recording, and name each state by the real frame that is most typical of it.
+Segment a motion-capture recording, and name each state by the frame that is most typical of it.
 
 The recording (39 seconds of exercises, 12 joint angles at 10 frames a second) is trial 20 of subject 14 of the CMU
 motion capture database, mocap.cs.cmu.edu, as prepared and labelled for the BP-HMM papers in
@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 
 
 def windows(frames, reach):
-    """Mean and deviation of each frame's neighbourhood: exercises repeat, poses alone do not tell them apart."""
+    """Return mean and deviation of each frame's neighbourhood, since single poses do not distinguish exercises."""
     t = np.arange(len(frames))
     low, high = np.maximum(t - reach, 0), np.minimum(t + reach + 1, len(frames))
     sums = [np.concatenate([np.zeros((1, frames.shape[1])), np.cumsum(frames**power, axis=0)]) for power in (1, 2)]

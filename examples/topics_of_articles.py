@@ -18,7 +18,7 @@ COMMON = "we study the result of data with new method and show that model is bet
 
 
 def abstracts(n: int, seed: int = 0) -> list[str]:
-    """Made-up abstracts, each of one or two subjects among words that all of them use."""
+    """Simulate abstracts, each with words of one or two subjects and words that all of them use."""
     rng = np.random.default_rng(seed)
     words = [subject.split() for subject in SUBJECTS.values()]
     texts = []
