@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 HEAD = """# Results
 
 Made by `python -m benchmarks` from the JSON files in `results/`; do not edit. A cell is the mean over the
-runs of its row, the worst run in brackets; the best mean of a row is bold. Where the library loses, the row
-stays.
+runs of its row, the worst run in brackets; the best mean of a row is bold. Rows in which the library loses
+are kept.
 """
 PARTS = (
     ("Q", "Quality", "are the right anchors, components, states and topics found"),
     ("S", "Speed and scale", "seconds, reads, memory and workers"),
-    ("", "Faults and chunkings", "what is promised whatever happens"),
+    ("", "Faults and chunkings", "are the promises kept under faults and for any chunking"),
 )
 LONG = 240  # characters of a result in the overview; the section has the whole
 MET = {True: "yes", False: "**no**", None: "reported"}
@@ -58,14 +58,13 @@ def _order(name: str) -> tuple[int, tuple[int, ...], str]:
 
 
 def _overview(documents: list[Record]) -> str:
-    """What is not met, and a table of contents."""
+    """List the requirements that are not met, and the contents."""
     checks = [(document, check) for document in documents for check in document["checks"]]
     missed = [(document, check) for document, check in checks if check["met"] is False]
     asked = sum(check["met"] is not None for _, check in checks)
-    lines = [
-        f"{asked - len(missed)} of {asked} requirements are met. Every section begins with its own; those that are"
-    ]
-    lines += [f"not met, {len(missed)}, stand here too.\n", "| benchmark | required | came out |", "|---|---|---|"]
+    lines = [f"{asked - len(missed)} of {asked} requirements are met. Every section begins with its requirements; the"]
+    lines += [f"{len(missed)} that are not met are also listed here.\n"]
+    lines += ["| benchmark | required | measured |", "|---|---|---|"]
     for document, check in missed:
         value = check["value"] if len(check["value"]) <= LONG else check["value"][:LONG].rsplit(" ", 1)[0] + " ..."
         lines.append(_line([_link(document), check["must"], value]))
@@ -81,7 +80,7 @@ def _link(document: Record) -> str:
 
 
 def _judged(checks: list[Record]) -> str:
-    lines = ["| required | came out | met |", "|---|---|---|"]
+    lines = ["| required | measured | met |", "|---|---|---|"]
     lines += [_line([check["must"], check["value"], MET[check["met"]]]) for check in checks]
     return "\n".join(lines) + "\n"
 
@@ -89,7 +88,7 @@ def _judged(checks: list[Record]) -> str:
 def _section(document: Record, results: Path, target: Path) -> str:
     parts = [f"## {document['id']}: {document['title']}\n", document["protocol"] + "\n"]
     if document["quick"]:
-        parts.append("Small sizes (`--quick`): the figures mean little.\n")
+        parts.append("Small sizes (`--quick`): the figures are not meaningful.\n")
     parts += [f"Missing: {text}.\n" for text in document["missing"]]
     parts.append(_judged(document["checks"]))
     records = [record for record in document["records"] if "failed" not in record]

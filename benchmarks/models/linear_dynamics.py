@@ -82,7 +82,7 @@ class HiddenStates(Benchmark):
     """Sixteen systems, twelve of them of states that one frame does not show."""
 
     id = "Q8-lds-hidden"
-    title = "Linear dynamical systems whose state is not seen in one frame"
+    title = "Linear dynamical systems whose state one frame does not determine"
     protocol = (
         "Sixteen systems, of whose frames four show the state, and n frames; three seeds. Excess: as in Q8-lds; a"
         " filter that diverges, or a method that fails, counts as 10, and less than 1e-4 as that. n4sid, cva: subspace"

@@ -226,7 +226,7 @@ class BestBasin(Benchmark):
     """A likelihood with many local optima."""
 
     id = "Q8-basin"
-    title = "The best basin of a likelihood with many"
+    title = "Finding the best of many local maxima of a likelihood"
     protocol = (
         "Four Gaussian states on a line (-3, -1, 1, 3, deviation .6), 1,500 frames; one run of each method on each of"
         " ten draws, to convergence (300 passes). Found: a likelihood within one unit of the best of all runs."

@@ -25,7 +25,7 @@ class SubProblems(Benchmark):
     """How good fits are by as many sub-problems."""
 
     id = "Q-layers"
-    title = "Layers by the number of sub-problems: mixtures, hidden Markov models and cones"
+    title = "Quality by the number of sub-problems: mixtures, hidden Markov models and cones"
     protocol = (
         "s = layers x k ln k sub-problems, rounded up (of cones: for each cone in the default, for all of them in the"
         " paper's method). Mixture: the paper's protocol, variance 2, noise .5; quality: clustering accuracy; anchors:"

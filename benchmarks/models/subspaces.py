@@ -210,7 +210,7 @@ class ConeAngles(Benchmark):
     """Where clusters can be told apart, by the angle between their centres and the noise."""
 
     id = "Q10-angles"
-    title = "Subspace clustering, cones whose centres stand at given angles"
+    title = "Subspace clustering, cones whose centres are at given angles"
     protocol = (
         "Four cones of 250 rows in 300 dimensions, ten rays each, 60 degrees wide; the centres of any two stand at the"
         " same angle (independent ones, as in Q10, are all but orthogonal), and the rays of a cone balance on its"

@@ -97,7 +97,7 @@ class FreeBases(Benchmark):
     """What is left of the data."""
 
     id = "Q12-free"
-    title = "What a free basis leaves of data without pure rows"
+    title = "Residual of a free basis on data without pure rows"
     protocol = (
         "Random numbers (3,000 x 100, k = 20), scikit-learn's digits (1,797 x 64, k = 20), 5,000 digits of 28 x 28 (k "
         "= 20), faces (UMIST 575 and YALE 165 x 1,024, k = 25 and 15), the noisy swimmer (256 x 1,024, k = 16), words "
@@ -152,7 +152,7 @@ class RayBases(Benchmark):
     """Mean angle to the true rays."""
 
     id = "Q12-rays"
-    title = "Rays that no row is on"
+    title = "Rays of data without pure rows"
     protocol = (
         "4,000 rows of 5, 10 and 20 rays in 60, 100 and 200 features, uniform rays, shares from Dirichlet(1) (of 20 "
         "rays: Dirichlet(.5)) of which none is above the greatest share, noise as a share of the rays' range; 1 is "
@@ -209,7 +209,7 @@ class AutoBases(Benchmark):
     """Whether taking rays where their simplex is larger loses anywhere."""
 
     id = "Q12-auto"
-    title = "Rays where the simplex has grown, on the regimes of Q1"
+    title = "NMF with an automatic basis, on the regimes of Q1"
     protocol = (
         "The twelve regimes of Q1-regimes, 10,000 x 100 with 10 rays and 300 x 500 with 20, negative entries set to "
         "zero; one seed. Mean degrees from each true ray to the nearest component. Taken: share of fits in which "

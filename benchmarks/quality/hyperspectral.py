@@ -123,7 +123,7 @@ class Oracle(_Unmixing):
     """What is in reach of the lost scenes, for who knows the truth, or that shares sum to one."""
 
     id = "Q3-oracle"
-    title = "Hyperspectral: scenes that a peer wins, for who knows the truth"
+    title = "Hyperspectral: scenes that a peer wins, with prior knowledge"
     protocol = (
         "Samson, and the twelve minerals at 20 dB; three seeds. Purest rows: of every endmember the pixel of greatest"
         " true share. True subspace: find_anchors on pixels projected on the span of the true endmembers. Sums known:"

@@ -122,7 +122,7 @@ class LackingLibrary(Benchmark):
     """Whether a fit tells that spectra are not in the library."""
 
     id = "Q3-lacking"
-    title = "Hyperspectral: a library that lacks spectra of the image"
+    title = "Hyperspectral: an incomplete library"
     protocol = (
         "As Q3-library, no pixel purer than .8; none, one or two of the k spectra are not in the library, nor any "
         "within three degrees of them. Told: IncompleteLibraryWarning, share of fits; left: `unexplained`. Three seeds."

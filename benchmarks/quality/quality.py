@@ -216,7 +216,7 @@ class Oracle(Benchmark):
     """What is in reach of the lost cells, for who knows the truth."""
 
     id = "Q1-oracle"
-    title = "Lost cells of Q1, for who knows the subspace, or the rays"
+    title = "Settings of Q1 that a peer wins, with the true subspace or the true rays"
     protocol = (
         "Cells that a peer wins, three seeds. True subspace: find_anchors on rows projected on the span of the true "
         "rays. True rays: for each the row of greatest share, by least squares on the true rays. Height: that of the "

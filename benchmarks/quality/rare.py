@@ -79,7 +79,7 @@ class RareMaterials(Benchmark):
     """Whether a material is found that few rows hold, in one place or in several."""
 
     id = "Q15-rare"
-    title = "A material that few rows hold"
+    title = "A rare material"
     protocol = (
         "200,000 x 60, mixtures (Dirichlet(.4)) of k - 1 random rays with ten pure rows each; a share of the rows, in "
         "stretches at one random place or at eight, holds the k-th material too (a uniform share; five rows are pure). "
@@ -204,7 +204,7 @@ class SpoiltRows(Benchmark):
     """What only looks like a rare material: it makes no second look, and hides no material."""
 
     id = "Q15-spoilt"
-    title = "What is no rare material"
+    title = "Corrupted rows and features, with and without a rare material"
     protocol = (
         "As Q15-rare with k = 10, noise .1: no rare material, or .1 % of the rows in one place; then rows or features "
         "are spoilt: outliers (uniform rows, or to the eighth power and five times as long), rows of a fiftieth of the "

@@ -40,7 +40,7 @@ class RareClusters(Benchmark):
     """Whether a cluster is found that few rows are of."""
 
     id = "Q15-clusters"
-    title = "A cluster that few rows are of"
+    title = "A rare cluster"
     protocol = (
         "200,000 x 20, k unit Gaussians, means 1.5 apart in each feature (9 in all), equal except for one, of which a "
         "share of the rows is, in stretches at one random place or at eight. One seed. Found: a mean within 2 of "
@@ -101,7 +101,7 @@ class RareTopics(Benchmark):
     """Whether a topic is found whose words few documents have."""
 
     id = "Q15-topics"
-    title = "A topic that few documents have"
+    title = "A rare topic"
     protocol = (
         "10,000 documents of 60 words of 2,000, ten topics (Dirichlet(.03)), of which one is half of a share of the "
         "documents, all in one place, and in no others. Two seeds. L1 error of that topic: 2 is nothing of it. Found: "

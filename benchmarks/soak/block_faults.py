@@ -108,7 +108,7 @@ class BlockFaults(Benchmark):
     """Each fault must end in the right answer or in one line that names the block."""
 
     id = "blocks"
-    title = "Blocks: what is not as Dask was told"
+    title = "Blocks that differ from what Dask was told"
     protocol = (
         f"A Dask array of {N // CHUNK} blocks of which one is wrong ({', '.join(KINDS)}), {len(NAMES)} models, their"
         " fit and all their row-wise results. Right is what has the bits of the same numbers in memory; else one line,"

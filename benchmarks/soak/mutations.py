@@ -35,7 +35,7 @@ class Mutations(Benchmark):
     """At least nine tenths of the breakages must be noticed."""
 
     id = "mutations"
-    title = "Mutations: breakages that the tests notice"
+    title = "Mutations: injected faults that the tests detect"
     protocol = (
         f"{len(MUTATIONS)} mistakes that somebody could make, one at a time in a copy of the package: ties decided the"
         " other way, terms of merges left out, borders of blocks missed by one, means not taken off. The test files"

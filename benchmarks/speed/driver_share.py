@@ -33,7 +33,7 @@ class DriverShare(TwoWorkers):
     """Fits of data in zarr, with the CPU seconds of the driver's process and of the workers' apart."""
 
     id = "S14"
-    title = "What a fit leaves to the driver: CPU seconds of its process, of the scheduler's and of two workers"
+    title = "CPU seconds of the driver, the scheduler and two workers"
     scheduler_apart = True
     model: Any
     protocol = (

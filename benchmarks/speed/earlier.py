@@ -22,7 +22,7 @@ class Earlier(Benchmark):
     """Each fit in a process of its own, with the package of either checkout first on its path."""
 
     id = "S17"
-    title = "An earlier checkout and this one, in turn"
+    title = "An earlier checkout against this one"
     protocol = (
         "The fits of S14, with workers and scheduler of their own; EARLIER in the environment is the folder of the"
         " earlier checkout, two rounds in turn. Reads: how often a fit says that it read all rows. The stored run: the"

@@ -35,7 +35,7 @@ class SlowStores(TwoWorkers):
     """`NMF.fit` against `x.sum()` of the same array."""
 
     id = "S15"
-    title = "A store that answers slowly"
+    title = "A store of high latency"
     protocol = (
         f"1 GB of float64, {P} features, in uncompressed chunks of a local store that takes 50 ms a request and sends "
         f"100 MB/s to each connection; two workers of one thread; `x.sum()` and `NMF({K}).fit`, in turn, {ROUNDS} "

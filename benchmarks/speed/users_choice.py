@@ -216,7 +216,7 @@ class UsersChoice(Benchmark):
     """All models, each with its default parameters."""
 
     id = "S9"
-    title = "Against what a user would pick"
+    title = "Against the libraries that users would choose"
     protocol = (
         "Sizes at which the peer takes about a minute. NMF: 130,000 rows (2,000,000 for mini-batches) x 200 of "
         "float32 in a cone of 20 rays, none of them among the rows, noise .01, loss the share of the energy that "

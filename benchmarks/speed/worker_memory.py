@@ -24,7 +24,7 @@ class WorkerMemory(TwoWorkers):
     """S1's array and fit, under several thresholds."""
 
     id = "S12"
-    title = "Memory that workers keep: what it saves"
+    title = "Workers that keep freed memory: what it saves"
     protocol = (
         "1,000,000 x 500 float32, chunks of 16,384 rows (31 MiB), not compressed; two worker processes of one thread,"
         " started anew for each setting; sum and fit in turn, the first of each not counted. Trim and mmap:"

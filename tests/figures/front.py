@@ -111,7 +111,7 @@ def _topics() -> str:
 def _costs() -> Iterator[tuple[str, str]]:
     speed = {model: came_out("S9", f"{model}: ")[0] for model in kinds("S9", "model")}
     yield (
-        "CPU time of peers at their quality, in memory, one thread, one run",
+        "CPU time of libraries whose quality is matched, in memory, one thread, one run",
         (
             f"scikit-learn's NMF {speed['NMF']:.0f} times ours, in mini-batches {speed['NMF (as mini-batches)']:.0f}, its k-means of ten starts {speed['GaussianMixture (as k-means)']:.0f}, mixtures {speed['GaussianMixture']:.0f}, "
             f"topics {speed['LatentDirichletAllocation']:.0f} (tomotopy {speed['LatentDirichletAllocation (as Gibbs)']:.0f}), spectral clustering {speed['SubspaceClustering']:.0f}; "
