@@ -42,10 +42,10 @@ class HolesInModels(Benchmark):
     id = "Q14"
     title = "Missing entries: mixtures and hidden Markov models"
     protocol = (
-        "Planted Gaussian mixtures (10 features, five components) and hidden Markov models (8 features, four states):"
-        " 4,000 rows to fit, 2,000 new ones, 30 % of all entries missing at random, three seeds. The complete fit"
-        " saw the 4,000 rows before entries were lost; means: a fit of rows whose missing entries are replaced by"
-        " column means. All three are judged by the observed entries of the new rows."
+        "Planted Gaussian mixtures (10 features, five components) and hidden Markov models (8 features, four "
+        "states): 4,000 rows to fit, 2,000 new ones, 30 % of all entries missing at random, three seeds. The "
+        "complete fit saw the 4,000 rows before entries were lost; means: a fit of rows whose missing entries are "
+        "replaced by column means. All three are evaluated on the observed entries of the new rows."
     )
     param_names: ClassVar = ["model", "form", "seed", "method"]
     params: ClassVar = [MODELS, FORMS, (0, 1, 2), METHODS]

@@ -37,10 +37,11 @@ class LinearDynamics(Benchmark):
     id = "Q8-lds"
     title = "Linear dynamical systems"
     protocol = (
-        "k states x p channels: turns and decays of size .7 to .98 in a random basis, unit state noise, noise variances"
-        " in [.5, 2] ('correlated': plus three common factors), n frames; five seeds. Excess: squared error of"
-        " prediction one step ahead on 5,000 fresh frames over the true system's, less one. Eigenvalue error: mean"
-        " distance, best matching. pykalman: ten EM iterations, from its own start and from N4SID's, at 1,000 frames."
+        "k states x p channels: turns and decays of size .7 to .98 in a random basis, unit state noise, noise "
+        "variances in [.5, 2] ('correlated': plus three common factors), n frames; five seeds. Excess: squared "
+        "error of prediction one step ahead on 5,000 fresh frames relative to that of the true system, minus one. "
+        "Eigenvalue error: mean distance, best matching. pykalman: ten EM iterations, from its own start and from "
+        "N4SID's, at 1,000 frames."
     )
     param_names: ClassVar[list[str]] = ["case", "seed", "method"]
     params: ClassVar = [CASES, tuple(range(5)), (*LIBRARY, *PEERS)]
@@ -84,10 +85,10 @@ class HiddenStates(Benchmark):
     id = "Q8-lds-hidden"
     title = "Linear dynamical systems whose state one frame does not determine"
     protocol = (
-        "Sixteen systems, of whose frames four show the state, and n frames; three seeds. Excess: as in Q8-lds; a"
-        " filter that diverges, or a method that fails, counts as 10, and less than 1e-4 as that. n4sid, cva: subspace"
-        " identification, eight block rows; n4sid_em: fifty EM iterations from the first; em_from_truth: where EM"
-        " leads from the true system, which no start can be expected to beat."
+        "Sixteen systems, in four of which a frame determines the state, and n frames; three seeds. Excess: as in "
+        "Q8-lds; a filter that diverges, or a method that fails, counts as 10, and less than 1e-4 as that. n4sid, "
+        "cva: subspace identification, eight block rows; n4sid_em: fifty EM iterations from the first; "
+        "em_from_truth: EM started at the true system, which no start can be expected to beat."
     )
     param_names: ClassVar[list[str]] = ["system", "n", "seed", "method"]
     params: ClassVar = [

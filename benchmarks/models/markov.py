@@ -71,11 +71,11 @@ class MotionCapture(Benchmark):
     id = "Q7"
     title = "Motions of six labelled recordings"
     protocol = (
-        "Each recording is cut into sub-sequences as in the paper (of 63 frames the first 39 for training, and so on);"
-        " k: the largest label number, which the paper reports. A state stands for the label most frequent among its"
-        " training frames. Features: the 12 channels, or mean and deviation over 4, 6, 8 or 10 frames on either side,"
-        " never across a cut. 'chosen': the window whose model, fitted to the first half of each training part, names"
-        " the most frames of the second half right. Seconds: of the fit."
+        "Each recording is cut into sub-sequences as in the paper (of 63 frames the first 39 for training, and so "
+        "on); k: the largest label number, which the paper reports. A state is assigned the label most frequent "
+        "among its training frames. Features: the 12 channels, or mean and deviation over 4, 6, 8 or 10 frames on "
+        "either side, never across a cut. 'chosen': the window whose model, fitted to the first half of each "
+        "training part, labels the most frames of the second half correctly. Seconds: of the fit."
     )
     methods: ClassVar = (MAIN, "dca_paper", "hmmlearn", "spectral", "kmeans")
     param_names: ClassVar = ["window", "sequence", "seed", "method"]
@@ -159,10 +159,10 @@ class PlantedChains(Benchmark):
     id = "Q8-hmm"
     title = "Planted hidden Markov models"
     protocol = (
-        "k Gaussian states at a median distance (sep), deviations uniform in .6 to 1.4, half of the transition"
-        " probability stays; 10,000 fresh frames of the same model are scored, and the truth's score is taken off."
-        " Low rank: a transition matrix of rank two. Correlated: noise of pairwise correlation .4. Variances: equal"
-        " means. Error: mean distance of matched means, over the root of p. Three models each."
+        "k Gaussian states at a median distance (sep), deviations uniform in .6 to 1.4, half of the transition "
+        "probability stays; 10,000 fresh frames of the same model are scored, and the true model's score is "
+        "subtracted. Low rank: a transition matrix of rank two. Correlated: noise of pairwise correlation .4. "
+        "Variances: equal means. Error: mean distance of matched means, over the root of p. Three models each."
     )
     methods: ClassVar = (MAIN, "dca_paper", *PEERS, "kmeans")
     param_names: ClassVar = ["chain", "seed", "method"]

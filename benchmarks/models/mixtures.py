@@ -39,13 +39,12 @@ class PaperGrid(_Mixtures):
     id = "Q4"
     title = "Gaussian mixture by the paper's protocol, over variance and noise"
     protocol = (
-        "Five clusters of 300, 500, 400, 300 and 500 rows, three views of 200, 120 and 160 features, means uniform in"
-        " [0, 1]; variance within a cluster, and noise of a standard deviation, on a grid of 30 x 30; the means are"
-        " planted among the rows, which are shuffled. k-means, EM and the moment methods: every third value of both."
-        " Spherical covariances for all but the library, which chooses its own."
-        " Anchors: share of the planted means among the anchors (of a method that"
-        " has none: the rows nearest to its means). Error: relative l2 error of the means. Information: normalised;"
-        " Rand: adjusted. One run a cell."
+        "Five clusters of 300, 500, 400, 300 and 500 rows, three views of 200, 120 and 160 features, means "
+        "uniform in [0, 1]; variance within a cluster, and noise of a standard deviation, on a grid of 30 x 30; "
+        "the means are planted among the rows, which are shuffled. k-means, EM and the moment methods: every "
+        "third value of both. Spherical covariances for all but the library, which chooses its own. Anchors: "
+        "share of the planted means among the anchors (of a method that has none: the rows nearest to its means). "
+        "Error: relative l2 error of the means. Information: normalised; Rand: adjusted. One run per cell."
     )
     methods: ClassVar = (MAIN, "dca_paper", "kmeans x1", "kmeans x10", "em x1", "moments", "moments_views")
     covariance_type = "spherical"
@@ -91,7 +90,7 @@ class PaperLine(PaperGrid):
 
     id = "Q4-line"
     title = "Gaussian mixture by the paper's protocol, noise .5"
-    protocol = "As Q4, with ten runs a cell; EM from the truth starts at the true means and variances."
+    protocol = "As Q4, with ten runs per cell; EM from the truth starts at the true means and variances."
     methods: ClassVar = (MAIN, "dask_dca start", *PaperGrid.methods[1:], "em x10", "em truth")
     params: ClassVar = [(2.0, 3.0, 4.0, 5.0), (0.5,), tuple(range(10)), methods]
     quick_params: ClassVar = {"variance": (2.0,), "seed": (0,)}
@@ -121,11 +120,10 @@ class Unequal(_Mixtures):
     id = "Q4b"
     title = "Gaussian mixture, unequal weights, variances of their own"
     protocol = (
-        "3,000 rows, 30 features; weights Dirichlet(2) + .3/k; each component has variances of its own over .6 decades"
-        " (in 'scales' over one decade, on feature scales over two); as many other rows for the held-out"
-        " log-likelihood. Diagonal covariances, except for the library, which chooses its own;"
-        " ++: started by k-means++ instead of k-means; truth: EM that starts at"
-        " the true parameters. Five mixtures."
+        "3,000 rows, 30 features; weights Dirichlet(2) + .3/k; each component has its own variances over .6 "
+        "decades (in 'scales' over one decade, on feature scales over two); as many other rows for the held-out "
+        "log-likelihood. Diagonal covariances, except for the library, which chooses its own; ++: started by "
+        "k-means++ instead of k-means; truth: EM that starts at the true parameters. Five mixtures."
     )
     param_names: ClassVar = ["mixture", "seed", "method"]
     params: ClassVar = [tuple(UNEQUAL), tuple(range(5)), (MAIN, "dask_dca start", "kmeans x10", *EMS, "em truth")]
@@ -158,10 +156,11 @@ class HeavyTails(_Mixtures):
     id = "Q4-tails"
     title = "Gaussian mixture, heavy tails"
     protocol = (
-        "Planted clusters of Student's t distributions with 3, 4 and 5 degrees of freedom, exponentials of normal ones"
-        " ('skew'), and breast_cancer (four fifths of it); other rows for the held-out log-likelihood. Covariances are"
-        " diagonal, where it says so full (breast_cancer: full), except for the library, which chooses its own;"
-        " 'dask_dca normal': with `tails='normal'`. Three draws. Times are left out: the machine was not quiet."
+        "Planted clusters of Student's t distributions with 3, 4 and 5 degrees of freedom, exponentials of normal "
+        "ones ('skew'), and breast_cancer (four fifths of it); other rows for the held-out log-likelihood. "
+        "Covariances are diagonal, where it says so full (breast_cancer: full), except for the library, which "
+        "chooses its own; 'dask_dca normal': with `tails='normal'`. Three draws. Times are omitted, since the "
+        "machine was busy."
     )
     param_names: ClassVar = ["set", "seed", "method"]
     params: ClassVar = [tuple(HEAVY), tuple(range(3)), (MAIN, "dask_dca normal", "kmeans x10", "em x10")]
@@ -224,10 +223,9 @@ class Images(_Mixtures):
     own = IMAGE_FORM
     title = "Gaussian mixture on images"
     protocol = (
-        "Grey images of the first k classes, pixels as features, rows shuffled; the class is the truth. Spherical"
-        " covariances (of the library one variance for all, the form of k-means); no views are given. Inertia: of the"
-        " partition, in parts of that of k-means with ten starts"
-        " (same seed). Five seeds."
+        "Grey images of the first k classes, pixels as features, rows shuffled; the class is the truth. Spherical "
+        "covariances (of the library one variance for all, the form of k-means); no views are given. Inertia: of "
+        "the partition, relative to that of k-means with ten starts (same seed). Five seeds."
     )
     param_names: ClassVar = ["set", "k", "seed", "method"]
     methods: ClassVar = ("kmeans x10", MAIN, "dca_paper", "kmeans x1", "em x1", "moments", "moments_views")

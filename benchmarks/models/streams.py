@@ -158,8 +158,9 @@ class LikelihoodStreams(Benchmark):
     id = "Q13-likelihood"
     title = "Streams: held-out likelihood of models of 20 batches"
     protocol = (
-        "20,000 planted rows or frames (sequences of 500) in 20 batches, each seen once, against the fit of all, and of"
-        " the first batch alone; mean log likelihood of 10,000 others, per row. Three seeds of the data."
+        "20,000 planted rows or frames (sequences of 500) in 20 batches, each seen once, against the fit of all, "
+        "and of the first batch alone; mean log likelihood per row of 10,000 held-out rows. Three seeds of the "
+        "data."
     )
     param_names: ClassVar = ["model", "seed", "method"]
     params: ClassVar = [tuple(MODELS), (0, 1, 2), ("partial_fit", "fit", "first batch")]

@@ -27,13 +27,13 @@ class SubProblems(Benchmark):
     id = "Q-layers"
     title = "Quality by the number of sub-problems: mixtures, hidden Markov models and cones"
     protocol = (
-        "s = layers x k ln k sub-problems, rounded up (of cones: for each cone in the default, for all of them in the"
-        " paper's method). Mixture: the paper's protocol, variance 2, noise .5; quality: clustering accuracy; anchors:"
-        " share of the planted means among them. Hidden Markov model: six states in 20 dimensions at a median"
-        " distance of 4, 2,000 frames; quality: log likelihood per frame of other frames, less the truth's. Cones:"
-        " Q10's, span 60, noise .2,"
-        " 40 anchors; quality: accuracy; anchors: their precision. Five seeds; dask_dca start: no passes of EM"
-        " (max_iter=0), of cones labels by codes. CPU seconds of one process."
+        "s = layers x k ln k sub-problems, rounded up (of cones: for each cone in the default, for all of them in "
+        "the paper's method). Mixture: the paper's protocol, variance 2, noise .5; quality: clustering accuracy; "
+        "anchors: share of the planted means among them. Hidden Markov model: six states in 20 dimensions at a "
+        "median distance of 4, 2,000 frames; quality: held-out log likelihood per frame minus that of the true "
+        "model. Cones: Q10's, span 60, noise .2, 40 anchors; quality: accuracy; anchors: their precision. Five "
+        "seeds; dask_dca start: no passes of EM (max_iter=0), of cones labels by codes. CPU seconds of one "
+        "process."
     )
     param_names: ClassVar = ["data", "layers", "seed", "method"]
     params: ClassVar = [("mixture", "chain", "cones"), LAYERS, tuple(range(5)), tuple(METHODS)]

@@ -115,10 +115,10 @@ class ConeGrid(_Cones):
     id = "Q10"
     title = "Subspace clustering by the paper's protocol, over noise and span angle"
     protocol = (
-        "Four cones of 500 rows in 300 dimensions, ten rays each, rows shuffled; coefficients U[0, 1]; rays span / 2"
-        " degrees off their cone's centre, Gaussian noise relative to each row's norm. Precision, recall and l2 error"
-        " of the 40 anchors, with and without regard to clusters. The grid is every third value of the paper's"
-        " 30 x 30; one run a cell."
+        "Four cones of 500 rows in 300 dimensions, ten rays each, rows shuffled; coefficients U[0, 1]; rays span "
+        "/ 2 degrees off their cone's centre, Gaussian noise relative to each row's norm. Precision, recall and "
+        "l2 error of the 40 anchors, with and without regard to clusters. The grid is every third value of the "
+        "paper's 30 x 30; one run per cell."
     )
     params: ClassVar = [SPANS[2::3], NOISES[::3], (0,), (MAIN, "dca_paper", "k-means")]
     quick_params: ClassVar = {"span": (60,), "noise": (0.15,)}
@@ -186,8 +186,8 @@ class CommonCentre(ConeLine):
     id = "Q10-common"
     title = "Subspace clustering, cones with a common centre"
     protocol = (
-        "As Q10, but all cones share a centre, on which the rays of each balance. Three seeds (peers: one; elastic net"
-        " and RSC, which take minutes, at spans 60 and 120)."
+        "As Q10, but all cones share a centre, to which the rays of each average. Three seeds (peers: one; "
+        "elastic net and RSC, which take minutes, at spans 60 and 120)."
     )
     common = True
     params: ClassVar = [(30, 60, 90, 120), (0.1, 0.2, 0.5, 0.7), (0, 1, 2), (*LIBRARY, *PEERS)]
@@ -212,10 +212,10 @@ class ConeAngles(Benchmark):
     id = "Q10-angles"
     title = "Subspace clustering, cones whose centres are at given angles"
     protocol = (
-        "Four cones of 250 rows in 300 dimensions, ten rays each, 60 degrees wide; the centres of any two stand at the"
-        " same angle (independent ones, as in Q10, are all but orthogonal), and the rays of a cone balance on its"
-        " centre, so that at angle 0 all means are the same. Noise relative to each row's norm. Three seeds (peers:"
-        " one; those that take seconds a run are left out)."
+        "Four cones of 250 rows in 300 dimensions, ten rays each, 60 degrees wide; any two centres are at the "
+        "same angle (independent ones, as in Q10, are nearly orthogonal), and the rays of a cone average to its "
+        "centre, so that at angle 0 all means are equal. Noise relative to each row's norm. Three seeds (peers: "
+        "one; those that take seconds per run are omitted)."
     )
     data: Planted
     param_names: ClassVar = ["angle", "noise", "seed", "method"]

@@ -81,10 +81,10 @@ class Topics(Benchmark):
     id = "Q9"
     title = "Topics of AP (2,246 articles) and NIPS (1,500 papers)"
     protocol = (
-        "60 % of the documents train, 10 % choose smoothing and prior of the scoring, 30 % test; words of at least "
-        "five training documents. Perplexity by document completion with one code for all: mixtures from a random half "
-        "of each document's words, the other half scored. NPMI of the top ten words in all documents. CPU "
-        "seconds, one thread."
+        "60 % of the documents train, 10 % choose smoothing and prior of the scoring, 30 % test; words of at "
+        "least five training documents. Perplexity by document completion, by the same code for all methods: "
+        "mixtures from a random half of each document's words, the other half scored. NPMI of the top ten words "
+        "in all documents. CPU seconds, one thread."
     )
     param_names: ClassVar[list[str]] = ["corpus", "k", "method"]
     params: ClassVar = [tuple(CORPORA), (10, 20, 50, 100), tuple(topic_peers.METHODS)]

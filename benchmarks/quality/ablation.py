@@ -22,11 +22,11 @@ class Ablation(Benchmark):
     id = "Q-ablation"
     title = "What each step of a recipe is worth"
     protocol = (
-        "Default parameters; one step at a time is left out, or replaced by the cheapest that there is (in brackets),"
+        "Default parameters; one step at a time is omitted, or replaced by the cheapest alternative (in brackets),"
         " on data of the benchmarks of quality in memory, five seeds for each case. Quality: "
         + "; ".join(f"{name}: {text}" for name, text in MEASURES.items())
-        + ". Lost: the default's quality less that without the step, on the same data and seed."
-        " CPU: seconds of the fit without the step over the default's, in the mean of cases."
+        + ". Lost: the default's quality minus that without the step, on the same data and seed."
+        " CPU: seconds of the fit without the step relative to the default's, averaged over cases."
     )
     param_names: ClassVar = ["model", "case", "seed", "method"]
     params: ClassVar = [

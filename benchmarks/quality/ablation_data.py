@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 MEASURES = {
     "mixture": "adjusted Rand",
-    "mixture, many rows": "log likelihood per row of other rows, less the truth's",
-    "hmm": "log likelihood per frame of other frames, less the truth's",
+    "mixture, many rows": "held-out log likelihood per row minus that of the true model",
+    "hmm": "held-out log likelihood per frame minus that of the true model",
     "hmm, many frames": "the same",
     "kalman": "minus the excess one-step error",
     "kalman, many frames": "the same",
     "lda": "minus the L1 error of topics",
-    "lda, text": "log likelihood per word of halves of other documents",
+    "lda, text": "held-out log likelihood per word by document completion",
     "subspace": "accuracy of labels",
     "nmf": "share of the anchors found",
 }

@@ -99,11 +99,12 @@ class FreeBases(Benchmark):
     id = "Q12-free"
     title = "Residual of a free basis on data without pure rows"
     protocol = (
-        "Random numbers (3,000 x 100, k = 20), scikit-learn's digits (1,797 x 64, k = 20), 5,000 digits of 28 x 28 (k "
-        "= 20), faces (UMIST 575 and YALE 165 x 1,024, k = 25 and 15), the noisy swimmer (256 x 1,024, k = 16), words "
-        "of AP (2,246 x 10,473 counts, k = 20). Left by the fit's own reconstruction_err_: the share of the squares; "
-        "of counts the divergence per word, in nats. Over the least of scikit-learn's (its default start and four "
-        "random ones, default parameters; multiplicative steps for counts); CPU seconds of one fit. Ours is one fit."
+        "Random numbers (3,000 x 100, k = 20), scikit-learn's digits (1,797 x 64, k = 20), 5,000 digits of 28 x "
+        "28 (k = 20), faces (UMIST 575 and YALE 165 x 1,024, k = 25 and 15), the noisy swimmer (256 x 1,024, k = "
+        "16), words of AP (2,246 x 10,473 counts, k = 20). Left: the residual by the fit's own "
+        "reconstruction_err_, as a share of the sum of squares; for counts the divergence per word, in nats. "
+        "Ratios are to the smallest of scikit-learn's (its default start and four random ones, default "
+        "parameters; multiplicative steps for counts); CPU seconds of one fit. Ours is one fit."
     )
     param_names: ClassVar = ["set", "method", "seed"]
     params: ClassVar = [tuple(SETS), (FREE, ROWS, PEER, BATCHES), SEEDS]
@@ -154,10 +155,10 @@ class RayBases(Benchmark):
     id = "Q12-rays"
     title = "Rays of data without pure rows"
     protocol = (
-        "4,000 rows of 5, 10 and 20 rays in 60, 100 and 200 features, uniform rays, shares from Dirichlet(1) (of 20 "
-        "rays: Dirichlet(.5)) of which none is above the greatest share, noise as a share of the rays' range; 1 is "
-        "with ten pure rows a ray. Mean degrees to the true rays by the best matching. SISAL: with its program's "
-        "parameters, and with a tenth of its weight for rows outside."
+        "4,000 rows of 5, 10 and 20 rays in 60, 100 and 200 features, uniform rays, shares from Dirichlet(1) (of "
+        "20 rays: Dirichlet(.5)) of which none is above the greatest share, noise as a share of the rays' range; "
+        "1: with ten pure rows per ray. Mean degrees to the true rays by the best matching. SISAL: with its "
+        "program's parameters, and with a tenth of its weight for rows outside."
     )
     param_names: ClassVar = ["share", "noise", "k", "method", "seed"]
     params: ClassVar = [
@@ -211,9 +212,9 @@ class AutoBases(Benchmark):
     id = "Q12-auto"
     title = "NMF with an automatic basis, on the regimes of Q1"
     protocol = (
-        "The twelve regimes of Q1-regimes, 10,000 x 100 with 10 rays and 300 x 500 with 20, negative entries set to "
-        "zero; one seed. Mean degrees from each true ray to the nearest component. Taken: share of fits in which "
-        "basis='auto' took rays."
+        "The twelve regimes of Q1-regimes, 10,000 x 100 with 10 rays and 300 x 500 with 20, negative entries set "
+        "to zero; one seed. Mean degrees from each true ray to the nearest component. Taken: share of fits in "
+        "which basis='auto' chose rays."
     )
     param_names: ClassVar = ["n", "regime", "noise", "method"]
     params: ClassVar = [(10_000, 300), tuple(REGIMES), (0.0, 0.1, 0.3, 1.0), (ROWS, AUTO)]

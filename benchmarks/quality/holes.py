@@ -91,12 +91,12 @@ class Holes(Benchmark):
     id = "Q12"
     title = "Missing entries: mixtures of ten USGS spectra"
     protocol = (
-        "2,000 mixtures, Dirichlet(.5) abundances, one pure row a spectrum, noise of .2 %; one seed, which"
-        " draws the ten spectra out of 498. Entries are missing at random; by sensor, of which each row lacks some of"
-        " eight; or the more often the higher they are. Others fill in the missing entries, then successive"
-        " projection finds rows: iterative SVD of rank ten (60 rounds), masked NMF (200 multiplicative updates),"
-        " scikit-learn's KNNImputer, and column means. Error: of the entries that were missing, as a share of"
-        " their norm."
+        "2,000 mixtures, Dirichlet(.5) abundances, one pure row per spectrum, noise of .2 %; one seed, which "
+        "draws the ten spectra out of 498. Entries are missing at random; by sensor, of which each row lacks some "
+        "of eight; or more often the higher they are. Others fill in the missing entries, then successive "
+        "projection finds rows: iterative SVD of rank ten (60 rounds), masked NMF (200 multiplicative updates), "
+        "scikit-learn's KNNImputer, and column means. Error: of the entries that were missing, as a share of "
+        "their norm."
     )
     param_names: ClassVar = ["holes", "seed", "method"]
     params: ClassVar = [HOLES, (0,), tuple(FILLERS)]

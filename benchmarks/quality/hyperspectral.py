@@ -94,8 +94,8 @@ class Mixtures(_Unmixing):
     id = "Q3-usgs"
     title = "Hyperspectral: mixtures of twelve USGS minerals"
     protocol = (
-        "5,000 pixels, Dirichlet(.5) abundances, ten pure pixels a mineral, Gaussian noise at 20, 30 and 40"
-        " dB; three seeds. Angle and RMSE as for Samson; worst angle: of the worst mineral."
+        "5,000 pixels, Dirichlet(.5) abundances, ten pure pixels per mineral, Gaussian noise at 20, 30 and 40 dB; "
+        "three seeds. Angle and RMSE as for Samson; worst angle: of the worst mineral."
     )
     param_names: ClassVar = ["n", "snr", "seed", "method"]
     params: ClassVar = [(5000,), (20, 30, 40), (0, 1, 2), METHODS]
@@ -125,10 +125,10 @@ class Oracle(_Unmixing):
     id = "Q3-oracle"
     title = "Hyperspectral: scenes that a peer wins, with prior knowledge"
     protocol = (
-        "Samson, and the twelve minerals at 20 dB; three seeds. Purest rows: of every endmember the pixel of greatest"
-        " true share. True subspace: find_anchors on pixels projected on the span of the true endmembers. Sums known:"
-        " find_anchors on pixels beside a great constant, so that scaling to height one leaves their brightness as it"
-        " is, as VCA does. Angle as for Samson."
+        "Samson, and the twelve minerals at 20 dB; three seeds. Purest rows: for every endmember the pixel of its "
+        "largest true share. True subspace: find_anchors on pixels projected on the span of the true endmembers. "
+        "Sums known: find_anchors on pixels with a large constant column, so that scaling to height one keeps "
+        "their brightness, as VCA does. Angle as for Samson."
     )
     param_names: ClassVar = ["scene", "seed", "method"]
     params: ClassVar = [

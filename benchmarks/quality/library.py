@@ -87,9 +87,9 @@ class Library(Benchmark):
     id = "Q3-library"
     title = "Hyperspectral: which of 498 measured spectra is an image mixed from?"
     protocol = (
-        "10,000 pixels, Dirichlet(.5) shares of k random spectra of the USGS library, none above the greatest share;"
-        " Gaussian noise at 20, 30 and 40 dB; one seed. Named: share of the k that are among those named. Peers regress"
-        " 50 of the pixels."
+        "10,000 pixels, Dirichlet(.5) shares of k random spectra of the USGS library, none above the greatest "
+        "share; Gaussian noise at 20, 30 and 40 dB; one seed. Named: share of the k spectra that are identified. "
+        "Peers regress 50 of the pixels."
     )
     param_names: ClassVar = ["k", "snr", "purest", "seed", "method"]
     params: ClassVar = [(5, 10, 15), (20, 30, 40), (0.6, 1.0), (0,), tuple(METHODS)]
@@ -124,8 +124,9 @@ class LackingLibrary(Benchmark):
     id = "Q3-lacking"
     title = "Hyperspectral: an incomplete library"
     protocol = (
-        "As Q3-library, no pixel purer than .8; none, one or two of the k spectra are not in the library, nor any "
-        "within three degrees of them. Told: IncompleteLibraryWarning, share of fits; left: `unexplained`. Three seeds."
+        "As Q3-library, no pixel purer than .8; none, one or two of the k spectra, and all within three degrees "
+        "of them, are removed from the library. Told: IncompleteLibraryWarning, share of fits; left: "
+        "`unexplained`. Three seeds."
     )
     param_names: ClassVar = ["k", "snr", "lacking", "seed", "method"]
     params: ClassVar = [(5, 10), (20, 30, 40), (0, 1, 2), (0, 1, 2), ("dask_dca",)]

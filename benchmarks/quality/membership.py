@@ -114,11 +114,11 @@ class Membership(Benchmark):
     id = "Q11"
     title = "Cone membership"
     protocol = (
-        "k rays U[0, 1]: 'independent' in 100 dimensions, 'dependent' in max(3, k/2). 8,192 points, half inside"
-        " (Dirichlet(1)), half outside at an angle of `margin` degrees from the cone's surface; margin 0: all inside,"
-        " on faces. Lengths over six decades. in_cone with its defaults and with exact=True, preparation of the cone"
-        " included; the paper's test to the letter (Gaussian planes); scipy.optimize.nnls on 200 points and HiGHS on"
-        " 20, one at a time. Methods run in turn, median of five."
+        "k rays U[0, 1]: 'independent' in 100 dimensions, 'dependent' in max(3, k/2). 8,192 points, half inside "
+        "(Dirichlet(1)), half outside at an angle of `margin` degrees from the cone's surface; margin 0: all "
+        "inside, on faces. Lengths over six decades. in_cone with its defaults and with exact=True, preparation "
+        "of the cone included; the paper's literal test (Gaussian planes); scipy.optimize.nnls on 200 points and "
+        "HiGHS on 20, one at a time. Methods run in turn, median of five."
     )
     param_names: ClassVar = ["rays", "k", "margin", "seed", "method"]
     params: ClassVar = [

@@ -218,9 +218,9 @@ class Oracle(Benchmark):
     id = "Q1-oracle"
     title = "Settings of Q1 that a peer wins, with the true subspace or the true rays"
     protocol = (
-        "Cells that a peer wins, three seeds. True subspace: find_anchors on rows projected on the span of the true "
-        "rays. True rays: for each the row of greatest share, by least squares on the true rays. Height: that of the "
-        "pure rows over that of all, which rows of height one do not show except for the noise that it magnifies."
+        "Settings that a peer wins, three seeds. True subspace: find_anchors on rows projected on the span of the "
+        "true rays. True rays: the row of largest share of each, by least squares on the true rays. Height: of "
+        "the pure rows relative to all rows; scaling to height one removes it and magnifies the noise."
     )
     param_names: ClassVar = ["cell", "seed", "method"]
     params: ClassVar = [tuple(LOST), (0, 1, 2), ("dask_dca", "true subspace", "true rays", "spa", "xray_max")]

@@ -81,12 +81,12 @@ class RareMaterials(Benchmark):
     id = "Q15-rare"
     title = "A rare material"
     protocol = (
-        "200,000 x 60, mixtures (Dirichlet(.4)) of k - 1 random rays with ten pure rows each; a share of the rows, in "
-        "stretches at one random place or at eight, holds the k-th material too (a uniform share; five rows are pure). "
-        "Noise relative to the data's spread. Three seeds. Found: a row whose noiseless self is within 5 degrees of "
-        "the ray is among the k anchors. One divide: without the second look at rows outside the subspace; all rows "
-        "sampled: the subspace from all rows, which is a read more. Told: `rare_rows` names rows that hold the "
-        "material, where without the second look it is lost."
+        "200,000 x 60, mixtures (Dirichlet(.4)) of k - 1 random rays with ten pure rows each; a share of the "
+        "rows, in runs at one random place or at eight, contains the k-th material too (a uniform share; five "
+        "rows are pure). Noise relative to the data's spread. Three seeds. Found: a row whose noiseless version "
+        "is within 5 degrees of the ray is among the k anchors. One divide: without the second divide pass; all "
+        "rows sampled: the subspace from all rows, one more read. Told: `rare_rows` has rows of the material, in "
+        "fits that find it only by the second divide pass."
     )
     param_names: ClassVar = ["k", "share", "noise", "places", "seed", "method"]
     params: ClassVar = [
@@ -206,11 +206,12 @@ class SpoiltRows(Benchmark):
     id = "Q15-spoilt"
     title = "Corrupted rows and features, with and without a rare material"
     protocol = (
-        "As Q15-rare with k = 10, noise .1: no rare material, or .1 % of the rows in one place; then rows or features "
-        "are spoilt: outliers (uniform rows, or to the eighth power and five times as long), rows of a fiftieth of the "
-        "height with the same noise, every third row zero, log normal brightness (sd .7), Student's noise of three "
-        "degrees of freedom, a feature (or two) that is zero, or stuck at 4, in 200 rows, 2,000 single entries 3 "
-        "higher. Three seeds. Second looks: the share of fits that made one; found as in Q15-rare."
+        "As Q15-rare with k = 10, noise .1: no rare material, or .1 % of the rows in one place; then rows or "
+        "features are corrupted: outliers (uniform rows, or to the eighth power and five times as long), rows of "
+        "a fiftieth of the height with the same noise, every third row zero, log normal brightness (sd .7), "
+        "Student's noise of three degrees of freedom, a feature (or two) that is zero, or stuck at 4, in 200 "
+        "rows, 2,000 single entries 3 higher. Three seeds. Second looks: the share of fits that made a second "
+        "divide pass; found as in Q15-rare."
     )
     param_names: ClassVar = ["spoilt", "share", "seed", "method"]
     params: ClassVar = [tuple(SPOILT), (0.0, 0.001), (0, 1, 2), (OURS, ONCE, EVERY)]

@@ -42,9 +42,10 @@ class RareClusters(Benchmark):
     id = "Q15-clusters"
     title = "A rare cluster"
     protocol = (
-        "200,000 x 20, k unit Gaussians, means 1.5 apart in each feature (9 in all), equal except for one, of which a "
-        "share of the rows is, in stretches at one random place or at eight. One seed. Found: a mean within 2 of "
-        "its own. Ours is GaussianMixture; beside it scikit-learn's k-means with one start and with five."
+        "200,000 x 20, k unit Gaussians, means 1.5 apart in each feature (9 in all), of equal weight except one, "
+        "which has a given share of the rows, in runs at one random place or at eight. One seed. Found: a mean "
+        "within 2 of the true one. Ours is GaussianMixture; compared with scikit-learn's k-means with one start "
+        "and with five."
     )
     param_names: ClassVar = ["k", "share", "places", "seed", "method"]
     params: ClassVar = [(5, 20), (0.0003, 0.001, 0.003, 0.01), (1, 8), (0,), (OURS, "one start", "five starts")]
@@ -103,9 +104,10 @@ class RareTopics(Benchmark):
     id = "Q15-topics"
     title = "A rare topic"
     protocol = (
-        "10,000 documents of 60 words of 2,000, ten topics (Dirichlet(.03)), of which one is half of a share of the "
-        "documents, all in one place, and in no others. Two seeds. L1 error of that topic: 2 is nothing of it. Found: "
-        "below 1. Beside it scikit-learn's online variational Bayes, default parameters."
+        "10,000 documents of 60 words of 2,000, ten topics (Dirichlet(.03)), one of which makes up half of the "
+        "documents in a given share of them, all in one place, and occurs in no others. Two seeds. L1 error of "
+        "that topic: 2 is no overlap. Found: below 1. Compared with scikit-learn's online variational Bayes, "
+        "default parameters."
     )
     param_names: ClassVar = ["share", "seed", "method"]
     params: ClassVar = [(0.001, 0.003, 0.01, 0.03), (0, 1), (OURS, "scikit-learn")]

@@ -60,9 +60,10 @@ class Solvers(Benchmark):
     id = "Q1-solvers"
     title = "Every solver inside DCA and alone"
     protocol = (
-        "Dirichlet(1) rows, p = 100, k = 10, relative noise 0 and .1; the library's own solvers, alone on all rows and"
-        " on the sub-problems of find_anchors (dim = 5; dca(plane): the default, planes). lp: one linear program a"
-        " row; lp+planes: planes and least squares first. Alone only up to sizes that take less than a minute."
+        "Dirichlet(1) rows, p = 100, k = 10, relative noise 0 and .1; the library's own solvers, alone on all "
+        "rows and on the sub-problems of find_anchors (dim = 5; dca(plane): the default, planes). lp: one linear "
+        "program per row; lp+planes: planes and least squares first. Alone only up to sizes that take less than a "
+        "minute."
     )
     param_names: ClassVar = ["n", "noise", "seed", "method"]
     params: ClassVar = [(100, 300, 1000, 3000, 10_000, 30_000, 100_000), NOISES, (0,), METHODS]

@@ -111,8 +111,8 @@ class BlockFaults(Benchmark):
     title = "Blocks that differ from what Dask was told"
     protocol = (
         f"A Dask array of {N // CHUNK} blocks of which one is wrong ({', '.join(KINDS)}), {len(NAMES)} models, their"
-        " fit and all their row-wise results. Right is what has the bits of the same numbers in memory; else one line,"
-        " of a DCAError, must name the block."
+        " fit and all their row-wise results. A right result has the bits of the same numbers in memory; otherwise a"
+        " DCAError of one line must name the block."
     )
     param_names: ClassVar = ["model", "kind", "counted"]
     params: ClassVar = [NAMES, tuple(KINDS), COUNTED]

@@ -29,10 +29,10 @@ class Chunkings(TwoWorkers):
     id = "chunkings"
     title = "Chunkings: any form, chunking and scheduler against the matrix in memory"
     protocol = (
-        f"{EACH} random cases a model: {', '.join(FORMS)}; integers, float16, float32, float64 and big-endian numbers;"
-        f" sequences of random lengths, all forms of covariances, both methods; fitted in {', in '.join(WAYS)}. All"
-        " fitted attributes are compared bit by bit, and, of one and the same model, all row-wise results and scores."
-        " What a matrix in memory is refused for must be refused alike."
+        f"{EACH} random cases per model: {', '.join(FORMS)}; integers, float16, float32, float64 and big-endian"
+        " numbers; sequences of random lengths, all forms of covariances, both methods; fitted in"
+        f" {', in '.join(WAYS)}. All fitted attributes are compared bit by bit, and, of the same model, all row-wise"
+        " results and scores. Input that is refused in memory must be refused for the same reason."
     )
     param_names: ClassVar = ["model", "form", "counted"]
     params: ClassVar = [tuple(MODELS), tuple(FORMS), COUNTED]

@@ -67,9 +67,9 @@ class KilledStreams(Benchmark):
     title = "Streams: SIGKILL at random moments of 200 batches"
     protocol = (
         f"200 batches of {N} rows, after each of which the model is saved in the place of the one before. The process"
-        " gets SIGKILL again and again: half of the times as soon as a batch is saved, else at a moment drawn over some"
-        " batches. The next process loads what is there and goes on with the batch that is due. The model after the"
-        " last batch is compared, bit by bit, with that of a process that was left alone."
+        " gets SIGKILL repeatedly: half of the time right after a batch is saved, else at a random moment within some"
+        " batches. The next process loads the saved model and continues with the next batch. The model after the"
+        " last batch is compared, bit by bit, with that of an uninterrupted process."
     )
     param_names: ClassVar = ["model", "counted"]
     params: ClassVar = [tuple(MODELS), COUNTED]

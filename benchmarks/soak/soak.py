@@ -43,9 +43,9 @@ class Soak(Benchmark):
     protocol = (
         "50 seeded runs over the six models on a scheduler and two worker processes; in each one fault at a moment"
         " drawn over its passes: a worker gets SIGKILL or SIGSTOP, the scheduler or the driver SIGKILL, chunks"
-        " of the zarr store are cut short (half of the times they are mended meanwhile), or the driver's files can't"
+        " of the zarr store are cut short (half of the time they are repaired meanwhile), or the driver's files can't"
         " grow any more. A fit that did not end with the bits of a fit in memory is begun again with the same"
-        f" checkpoint on a healthy cluster. Workers that say nothing for {PATIENCE} s are given up (worker-ttl)."
+        f" checkpoint on a healthy cluster. Workers without a heartbeat for {PATIENCE} s are removed (worker-ttl)."
     )
     param_names: ClassVar = ["fault", "counted"]
     params: ClassVar = [FAULTS, COUNTED]

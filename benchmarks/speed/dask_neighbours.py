@@ -54,12 +54,12 @@ class DaskNeighbours(TwoWorkers):
     id = "S18"
     title = "Clusters of two million rows: against dask-ml"
     protocol = (
-        "2,000,000 x 50 of S10's mixture (10 components of unequal weights and variances), float32, zarr chunks of"
-        " 131,072 rows; two worker processes of one thread and 2 GB; k = 10, default parameters, three seeds in turn."
-        " dask_dca: GaussianMixture(10, 'tied-spherical'). dask-ml KMeans: its own (k-means||), on the persisted array,"
-        " as its documentation has it; Incremental: scikit-learn's MiniBatchKMeans, block by block. Inertia: mean"
-        " squared distance of 50,000 fresh rows to the nearest centre, in parts of that to the true means. CPU: of the"
-        " workers and of the driver."
+        "2,000,000 x 50 of S10's mixture (10 components of unequal weights and variances), float32, zarr chunks "
+        "of 131,072 rows; two worker processes of one thread and 2 GB; k = 10, default parameters, three seeds in "
+        "turn. dask_dca: GaussianMixture(10, 'tied-spherical'). dask-ml KMeans: its own (k-means||), on the "
+        "persisted array, as its documentation has it; Incremental: scikit-learn's MiniBatchKMeans, block by "
+        "block. Inertia: mean squared distance of 50,000 fresh rows to the nearest centre, relative to that to "
+        "the true means. CPU: of the workers and of the driver."
     )
     param_names: ClassVar = ["n", "seed", "method"]
     params: ClassVar = [(2_000_000,), (0, 1, 2), tuple(METHODS)]

@@ -133,12 +133,12 @@ class ManyWorkers(Benchmark):
     id = "S16"
     title = "More workers: measured up to four, simulated up to 3,000"
     protocol = (
-        "A pass simulated event by event (benchmarks/speed/simulation.py): a store of 50 ms a request and 100 MB/s a "
-        "connection, the chunks of a block asked for together; kernel, reading, merges and the scheduler's time per "
-        "message as measured here before, a network of 10 "
+        "A pass simulated event by event (benchmarks/speed/simulation.py): a store of 50 ms per request and 100 MB/s "
+        "per connection, the chunks of a block requested together; kernel, reading, merges and the scheduler's time "
+        "per message as measured separately, a network of 10 "
         f"Gbit/s. Here: {P} features, k = {K}, NMF.fit on a local store that answers at that pace, .5, 1 and 2 GB in "
         "chunks of 16 MB, worker processes of one thread on two processors, median of three. 1 TB in blocks of 64 MB "
-        "and 100 TB in blocks of 512 MB are simulated alone, for a store that gives all workers what they ask for."
+        "and 100 TB in blocks of 512 MB are simulated alone, for a store without a limit on the total rate."
     )
     param_names: ClassVar = ["data", "workers"]
     params: ClassVar = [("0.5 GB", "1 GB", "2 GB", *FAR), (1, 2, 4, *WORKERS)]

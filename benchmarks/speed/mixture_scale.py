@@ -22,9 +22,10 @@ class MixtureScale(TwoWorkers):
     id = "S10"
     title = "Ten million rows: GaussianMixture.fit on zarr against x.sum()"
     protocol = (
-        "A mixture of 10 components, unequal and diagonal, 50 features, float32, uncompressed chunks of 131,072 rows,"
-        " generated chunk by chunk; two worker processes of one thread and 2 GB; k = 10, default parameters. Warm file"
-        " cache. Peak: of the greater worker, up to then. Loss: nats per row, of fresh rows, against the truth."
+        "A mixture of 10 components, unequal and diagonal, 50 features, float32, uncompressed chunks of 131,072 "
+        "rows, generated chunk by chunk; two worker processes of one thread and 2 GB; k = 10, default parameters. "
+        "Warm file cache. Peak: of the larger worker, up to then. Loss: nats per row, of fresh rows, against the "
+        "truth."
     )
     param_names: ClassVar = ["n", "p", "turn", "method"]
     params: ClassVar = [(1_000_000, 10_000_000), (50,), (0,), ("sum", FIT)]

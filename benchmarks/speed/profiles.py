@@ -77,10 +77,10 @@ class Profiles(Benchmark):
     protocol = (
         "A fit of each model with its default parameters on a zarr store in the file cache (rows of the size "
         "given), one process, the synchronous scheduler, one BLAS thread; CPU time by Python's profiler, which "
-        "makes small functions look dearer than they are. Foreign functions (NumPy, zarr, Dask) count for the "
-        "part that calls them: reading (and decoding, and cutting into tiles), exact sums over rows, geometry "
-        "(planes, extremes, cones), kernels (the statistics of the models), passes (graphs, scheduling, merges) "
-        "and models (what the driver does itself)."
+        "overstates the cost of small functions. Foreign functions (NumPy, zarr, Dask) count for the part that "
+        "calls them: reading (and decoding, and cutting into tiles), exact sums over rows, geometry (planes, "
+        "extremes, cones), kernels (the statistics of the models), passes (graphs, scheduling, merges) and models "
+        "(what the driver does itself)."
     )
     param_names: ClassVar = ["model", "rows", "part"]
     params: ClassVar = [tuple(FITS), (None,), PARTS]

@@ -76,11 +76,11 @@ class Growth(Benchmark):
     id = "S4"
     title = "Cost of NMF.fit by rows, anchors and features"
     protocol = (
-        "A lazy float32 array whose blocks are made when they are read, in one process with the synchronous scheduler"
-        " and one BLAS thread. Rows: 1e5 to 1e7 of 50 features, chunks of 20,000 rows, k = 10. Anchors: k = 5 to 200,"
-        " 100,000 x 250, chunks of 20,000 rows. Features: p = 100 to 10,000, 100,000 rows, k = 10, chunks of 20,000"
-        " rows up to 300 features, fewer above. CPU seconds of the process; the sum of the same array stands beside,"
-        " for what making and reading the blocks costs. One run of each."
+        "A lazy float32 array whose blocks are made when they are read, in one process with the synchronous "
+        "scheduler and one BLAS thread. Rows: 1e5 to 1e7 of 50 features, chunks of 20,000 rows, k = 10. Anchors: "
+        "k = 5 to 200, 100,000 x 250, chunks of 20,000 rows. Features: p = 100 to 10,000, 100,000 rows, k = 10, "
+        "chunks of 20,000 rows up to 300 features, fewer above. CPU seconds of the process; the sum of the same "
+        "array is given for the cost of making and reading the blocks. One run of each."
     )
     param_names: ClassVar = ["case", "method"]
     params: ClassVar = [tuple(CASES), ("sum", FIT)]
@@ -146,9 +146,8 @@ class Workers(Benchmark):
     protocol = (
         "NMF.fit, k = 20, on a lazy float32 array of 1,000,000 and of 5,000,000 x 100 whose blocks of 50,000 rows "
         "are made when they are read; worker processes of one thread; three runs in turn after one that isn't "
-        "counted. Busiest: CPU seconds of the worker that had most to do, which bound the speed where every "
-        "worker has a processor of its own; wall seconds also hold the driver, and whatever else the machine "
-        "does."
+        "counted. Busiest: CPU seconds of the worker with the most work, which bound the speed if every worker "
+        "has its own processor; wall seconds also include the driver and other work of the machine."
     )
     param_names: ClassVar = ["n", "p", "turn", "method"]
     params: ClassVar = [(1_000_000, 5_000_000), (100,), tuple(range(4)), ("1 worker", "2 workers")]

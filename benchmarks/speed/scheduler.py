@@ -65,7 +65,7 @@ class Scheduler(Benchmark):
         f"A stub array of blocks of {ROWS:,} x {FEATURES} float32 (1e10 rows in 100,000 blocks), as zarr input and"
         " inside a Dask array; a pass with a state of 30 x 200 float64. Seconds are CPU seconds of building the graph"
         " (Dask's own optimisation of the array included); MiB are those of the pickled graph as distributed sends it;"
-        f" {VISITED} blocks are then really visited on an in-process cluster."
+        f" {VISITED} blocks are then actually visited on an in-process cluster."
     )
     param_names: ClassVar = ["n_blocks", "method"]
     params: ClassVar = [(1000, 10_000, 100_000), ("zarr", "dask")]

@@ -37,10 +37,10 @@ class SlowStores(TwoWorkers):
     id = "S15"
     title = "A store of high latency"
     protocol = (
-        f"1 GB of float64, {P} features, in uncompressed chunks of a local store that takes 50 ms a request and sends "
-        f"100 MB/s to each connection; two workers of one thread; `x.sum()` and `NMF({K}).fit`, in turn, {ROUNDS} "
-        "times; seconds are medians, and so are the ratios within one turn. Bytes are those that were asked for in a "
-        "fit, in multiples of the array."
+        f"1 GB of float64, {P} features, in uncompressed chunks of a local store that takes 50 ms per request and "
+        f"sends 100 MB/s to each connection; two workers of one thread; `x.sum()` and `NMF({K}).fit`, in turn, "
+        f"{ROUNDS} times; seconds are medians, and so are the ratios within one turn. Bytes are those requested by "
+        "a fit, in multiples of the array."
     )
     param_names: ClassVar = ["chunk_mb"]
     params: ClassVar = [(16, 64)]

@@ -142,8 +142,8 @@ class InMemory(_Turns):
     id = "S2"
     title = "In memory: NMF.fit on 100,000 x 200 against SPA"
     protocol = (
-        "float64, k = 20, regime dirichlet1 with noise .1; benchmarks.peers.spa; seven runs in turn. CPU seconds with"
-        " one BLAS thread decide: they hold on a machine with other work, where wall seconds are several times as long."
+        "float64, k = 20, regime dirichlet1 with noise .1; benchmarks.peers.spa; seven runs in turn. Judged by "
+        "CPU seconds with one BLAS thread, which are comparable on a busy machine."
     )
     param_names: ClassVar = ["n", "p", "k", "turn", "method"]
     params: ClassVar = [(100_000,), (200,), (20,), tuple(range(8)), ("spa", FIT)]
@@ -172,8 +172,8 @@ class Tiny(_Turns):
     id = "S3"
     title = "Tiny: NMF.fit on 300 x 500"
     protocol = (
-        "float64 NumPy, regime uniform with noise .1; twenty runs in turn; a graph that is built is an error. CPU time"
-        " with one BLAS thread decides."
+        "float64 NumPy, regime uniform with noise .1; twenty runs in turn; building a graph is an error. Judged "
+        "by CPU time with one BLAS thread."
     )
     param_names: ClassVar = ["n", "p", "k", "turn", "method"]
     params: ClassVar = [(300,), (500,), (10, 20), tuple(range(21)), ("spa", "sklearn_nmf", FIT)]

@@ -24,9 +24,10 @@ class SubspaceScale(TwoWorkers):
     id = "S11"
     title = "A million rows: SubspaceClustering.fit on zarr against x.sum()"
     protocol = (
-        "Ten cones with a common centre, ten rays each, 300 features, noise .2 of a row's norm, float32, uncompressed"
-        " chunks of 50,000 rows; two worker processes of one thread and 2 GB; k = 10, default parameters. Warm file"
-        " cache; sum, fit, sum, fit. Peak: of the greater worker, up to then. Accuracy: of 20,000 fresh rows."
+        "Ten cones with a common centre, ten rays each, 300 features, noise .2 of a row's norm, float32, "
+        "uncompressed chunks of 50,000 rows; two worker processes of one thread and 2 GB; k = 10, default "
+        "parameters. Warm file cache; sum, fit, sum, fit. Peak: of the larger worker, up to then. Accuracy: of "
+        "20,000 fresh rows."
     )
     param_names: ClassVar = ["n", "p", "turn", "method"]
     params: ClassVar = [(100_000, 1_000_000), (300,), (0, 1), ("sum", FIT)]

@@ -219,16 +219,16 @@ class UsersChoice(Benchmark):
     title = "Against the libraries that users would choose"
     protocol = (
         "Sizes at which the peer takes about a minute. NMF: 130,000 rows (2,000,000 for mini-batches) x 200 of "
-        "float32 in a cone of 20 rays, none of them among the rows, noise .01, loss the share of the energy that "
-        "is left; with basis='free' against NMF, the default against mini-batches. Mixture: 4,000,000 x 20, k = "
-        "20, diagonal covariances, loss in nats a fresh row; and 2,000,000 of these rows as k-means has them, "
-        "loss the squared distance of fresh rows. Topics: 20,000 (scikit- learn) and 50,000 (tomotopy) documents "
-        "of 80 words, 2,000 words, k = 20, perplexity by document completion. Hidden Markov model: 300,000 frames of "
-        "10 features, k = 10, loss in nats a fresh frame. Linear system: 10,000 frames of 20 channels, k = 4, error "
-        "of prediction one step ahead over the truth's (pykalman: 10 EM steps). Cones: four of 8,000 rows, p = "
-        "300, share of wrong labels. Every method with its default parameters (KMeans: ten starts; tomotopy: 200 "
-        "sweeps); CPU seconds of one process with one thread, data in memory. A peer's quality is reached if the "
-        "loss is at most its own."
+        "float32 in a cone of 20 rays, none of them among the rows, noise .01, loss: the residual as a share of "
+        "the energy; with basis='free' against NMF, the default against mini-batches. Mixture: 4,000,000 x 20, k "
+        "= 20, diagonal covariances, loss in nats per new row; and 2,000,000 of these rows for k-means, loss the "
+        "squared distance of new rows. Topics: 20,000 (scikit- learn) and 50,000 (tomotopy) documents of 80 "
+        "words, 2,000 words, k = 20, perplexity by document completion. Hidden Markov model: 300,000 frames of 10 "
+        "features, k = 10, loss in nats per new frame. Linear system: 10,000 frames of 20 channels, k = 4, "
+        "one-step prediction error relative to the true system's (pykalman: 10 EM steps). Cones: four of 8,000 "
+        "rows, p = 300, share of wrong labels. Every method with its default parameters (KMeans: ten starts; "
+        "tomotopy: 200 sweeps); CPU seconds of one process with one thread, data in memory. A peer's quality is "
+        "reached if the loss is at most its own."
     )
     param_names: ClassVar = ["model", "method"]
     params: ClassVar = [tuple(TASKS), (MAIN, *PEERS)]

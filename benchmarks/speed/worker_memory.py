@@ -26,10 +26,10 @@ class WorkerMemory(TwoWorkers):
     id = "S12"
     title = "Workers that keep freed memory: what it saves"
     protocol = (
-        "1,000,000 x 500 float32, chunks of 16,384 rows (31 MiB), not compressed; two worker processes of one thread,"
-        " started anew for each setting; sum and fit in turn, the first of each not counted. Trim and mmap:"
-        " MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_ of the workers' environment (glibc). Page faults in"
-        " thousands. Peak: of the greater worker at the end."
+        "1,000,000 x 500 float32, chunks of 16,384 rows (31 MiB), not compressed; two worker processes of one "
+        "thread, started anew for each setting; sum and fit in turn, the first of each not counted. Trim and "
+        "mmap: MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_ of the workers' environment (glibc). Page faults "
+        "in thousands. Peak: of the larger worker at the end."
     )
     param_names: ClassVar = ["setting", "turn", "method"]
     params: ClassVar = [tuple(SETTINGS), (0, 1, 2, 3), ("sum", FIT)]
