@@ -291,7 +291,7 @@ STEPS: dict[str, dict[str, Step]] = {
     "kalman": KALMAN,
     "kalman, many frames": {
         "passes over all frames": Step({"max_iter": 0}),
-        "steps on the sample after a pass": Step(instead={"models.kalman.fit._followed": _plain_step}),
+        "steps on the sample after a pass": Step(instead={"models.kalman.fit._corrected_m_step": _plain_step}),
     },
     "lda": LDA,
     "lda, text": TEXT,
