@@ -164,10 +164,10 @@ def _fit_observation(sums: StateSums) -> tuple[Floats, Floats]:
     noise = estimate_r(sums, coefficients)
     if noise.ndim == 1:
         return coefficients, np.maximum(noise, _noise_floors(sums.second / np.maximum(sums.counts, 1.0)))
-    own = np.maximum(np.diagonal(noise), _noise_floors(np.diagonal(sums.second) / sums.n_frames))
-    roots = np.sqrt(own)
+    least = _noise_floors(np.diagonal(sums.second) / sums.n_frames)
+    roots = np.sqrt(np.maximum(np.diagonal(noise), least))
     correlations = shrink_correlations(noise / np.multiply.outer(roots, roots), sums.n_frames)
-    return coefficients, correlations * np.multiply.outer(roots, roots)
+    return coefficients, positive_part(correlations * np.multiply.outer(roots, roots), float(least.min()))
 
 
 def estimate_q(sums: StateSums, transition: Floats) -> Floats:
@@ -200,7 +200,7 @@ def shrink_correlations(correlations: Floats, n: float) -> Floats:
 
     Schaefer and Strimmer, A shrinkage approach to large-scale covariance matrix estimation, Statistical Applications in
     Genetics and Molecular Biology 4, 2005, with the variance of a sample correlation of Gaussian variables.
-    correlations (p, p); n: number of frames. Returns (p, p), positive definite.
+    correlations (p, p); n: number of frames. Returns (p, p), which rounding may leave singular.
     """
     found = correlations.copy()
     np.fill_diagonal(found, 0.0)
@@ -208,7 +208,7 @@ def shrink_correlations(correlations: Floats, n: float) -> Floats:
     chance = (float(((1.0 - np.minimum(found**2, 1.0)) ** 2).sum()) - p) / n
     found *= 1.0 - min(1.0, chance / squares) if squares > 0.0 else 1.0
     np.fill_diagonal(found, 1.0)
-    return positive_part(found, _NOISE_FLOOR)
+    return found
 
 
 def _noise_floors(variances: Floats) -> Floats:

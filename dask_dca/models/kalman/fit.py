@@ -48,6 +48,7 @@ _BURN_IN_TOL: Final = 1e-7  # remaining share of an initial error after the burn
 _N_STRETCHES: Final = 20  # number of stretches of the sample
 _MAX_SAMPLE_ENTRIES: Final = 2 * 10**7  # maximum number of entries of the sample
 _MAX_SAMPLE_FRAMES: Final = 20_480  # maximum number of frames of the sample
+_MIN_UNIT: Final = 2.0**-480  # minimum unit of a channel: squares of it and of its inverse are floats
 
 
 @dataclass(frozen=True)
@@ -418,4 +419,5 @@ def channel_scale(frames: Floats) -> ChannelScale:
     low, high = np.where(seen, scaled, np.inf).min(axis=0), np.where(seen, scaled, -np.inf).max(axis=0)
     centre = np.where(low == high, low, scaled.sum(axis=0) / counts)  # exact for constants
     spread = np.sqrt((np.where(seen, scaled - centre, 0.0) ** 2).sum(axis=0) / counts)
-    return ChannelScale(centre * size, size * power_of_two(np.where(spread > 1e-15, spread, 1.0)))
+    unit = size * power_of_two(np.where(spread > 1e-15, spread, 1.0))
+    return ChannelScale(centre * size, np.maximum(unit, _MIN_UNIT))

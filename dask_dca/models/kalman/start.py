@@ -190,12 +190,13 @@ def _innovation_covariance(windows: Windows, observation: Floats) -> Floats:
     """Residual covariance of the frames given states of unit variance, with shrunk correlations; or its diagonal."""
     whole = windows.covariance
     own = whole if whole.ndim == 1 else np.diagonal(whole)
-    left = np.maximum(own - (observation**2).sum(axis=1), 1e-8 * float(own.mean()) or 1.0)
+    least = 1e-8 * float(own.mean()) or 1.0
+    left = np.maximum(own - (observation**2).sum(axis=1), least)
     if whole.ndim == 1:
         return left
     roots = np.sqrt(left)
     correlations = (whole - observation @ observation.T) / np.multiply.outer(roots, roots)
-    return shrink_correlations(correlations, windows.n) * np.multiply.outer(roots, roots)
+    return positive_part(shrink_correlations(correlations, windows.n) * np.multiply.outer(roots, roots), least)
 
 
 def _log_likelihood(form: InnovationsForm, windows: Windows, directions: Floats, z: Floats, edges: Numbers) -> float:

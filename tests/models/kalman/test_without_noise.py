@@ -53,3 +53,25 @@ def test_a_nearly_defective_transition_does_not_grow():
         basis = np.linalg.qr(rng.standard_normal((3, 3)))[0]
         pulled = limit_eigenvalues(basis @ block @ basis.T, 0.9999)
         assert np.isfinite(stationary_covariance(pulled, np.eye(3))).all()
+
+
+@pytest.mark.parametrize(("n", "p", "k"), [(120, 2, 12), (120, 6, 12), (500, 3, 7), (500, 3, 12), (500, 20, 7)])
+def test_more_states_than_a_period_needs_predict_it(n, p, k):
+    """Rounding was taken for correlated noise, with next to none in some direction: the filter's errors grew."""
+    X = np.random.default_rng(400 + p).standard_normal((4, p))[np.arange(n) % 4]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FewerAnchorsWarning)
+        model = dca.KalmanFilter(k).fit(X)
+    assert np.abs(model.predict(X)[20:-1] - X[21:]).max() < 1e-2
+    assert np.abs(model.forecast(X, 4)[0] - X[(n + np.arange(4)) % 4]).max() < 1e-2
+
+
+def test_a_channel_that_is_next_to_nothing_beside_others():
+    X = np.random.default_rng(0).standard_normal((200, 3)).cumsum(axis=0) * [1e-200, 1.0, 1e150]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FewerAnchorsWarning)
+        model = dca.KalmanFilter(2).fit(X)
+    near = model.predict(X)[20:-1, 1:] - X[21:, 1:]
+    assert (np.abs(near).mean(axis=0) < 2.0 * np.abs(np.diff(X[20:, 1:], axis=0)).mean(axis=0)).all()
+    assert np.isfinite(dca.KalmanFilter(2, init=model).fit(X).score(X))
+    assert np.isfinite(model.partial_fit(X).score(X, lengths=[200]))
