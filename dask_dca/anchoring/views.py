@@ -358,7 +358,15 @@ def _weights(rows: Rows, views: Views, means: Three, run: Run) -> Floats:
     gram = (unit[0] @ unit[0].T) * (unit[1] @ unit[1].T)
     products = moment_coordinates(rows, views, planes, run)[0]
     shares = nonnegative_from_gram(gram, products / np.abs(products).max())[0]
-    # these are weights of unit vectors; a mean of twice the length has half the weight
-    weights = shares / np.prod([np.linalg.norm(mean, axis=1) for mean in means[:2]], axis=0)
-    total = weights.sum()
-    return weights / total if total > 0 else np.full(len(weights), 1.0 / len(weights))
+    if not shares.any():
+        return np.full(len(shares), 1.0 / len(shares))
+    # shares of unit vectors; a mean of twice the length needs half of the weight
+    lengths = _log_lengths(means[0]) + _log_lengths(means[1])
+    weights = shares * np.exp(np.minimum(lengths[shares > 0.0].min() - lengths, 0.0))
+    return np.asarray(weights / weights.sum())
+
+
+def _log_lengths(points: Floats) -> Floats:
+    """Logarithms of the lengths of points (k, p), whose squares may be out of range."""
+    size = np.maximum(np.abs(points).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    return np.asarray(np.log(size[:, 0]) + np.log(np.linalg.norm(points / size, axis=1)))

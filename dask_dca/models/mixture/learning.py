@@ -47,7 +47,7 @@ _MAX_ISOLATED_COMPONENT_SHARE: Final = 0.25  # the same, relative to a component
 _NORMAL_IQR: Final = 1.35  # interquartile range of the standard normal distribution
 _DISTANCE_ROWS: Final = 1024  # rows whose distances are computed at once
 _MIN_SCALE_RATIO: Final = 1e-3  # minimum robust scale, relative to the feature's root mean square
-_MIN_SQUARED_SCALE: Final = 1e-290  # smaller squared scales have units that underflow
+_MIN_VARIANCE: Final = 1e-290  # minimum variance of a feature; the units of smaller squares underflow
 
 
 def rounding_variances(rows: Floats) -> Floats:
@@ -65,7 +65,7 @@ def rounding_variances(rows: Floats) -> Floats:
     floor = np.full(rows.shape[1], mean if mean > 0.0 else 1.0)
     small = gaps[(_GAP_QUANTILE * (counts[varies] - 1)).astype(np.int64), varies]
     floor[varies] = np.maximum(small**2 / 12.0, _MIN_FLOOR * variances[varies])
-    return np.maximum(floor, np.finfo(np.float64).tiny)
+    return np.maximum(floor, _MIN_VARIANCE)
 
 
 def isolated_rows(rows: Floats, n_components: int, seed: int) -> NDArray[np.bool_]:
@@ -101,7 +101,7 @@ def robust_scales(rows: Floats) -> Floats:
     own = (rows**2).mean(axis=0)
     squares = np.where(high > low, np.clip((high - low) ** 2, _MIN_SCALE_RATIO**2 * own, own), own)
     mean = float(squares.mean())
-    return np.sqrt(np.where(squares > _MIN_SQUARED_SCALE, squares, mean if mean > 0.0 else 1.0))
+    return np.sqrt(np.where(rows.any(axis=0), np.maximum(squares, _MIN_VARIANCE), mean if mean > 0.0 else 1.0))
 
 
 _DIRECTIONS_FACTOR: Final = 5.0  # the number of directions is this times k ln(k + 1)

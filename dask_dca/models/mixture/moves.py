@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from dask_dca.models.kmeans import squared_distances
 from dask_dca.models.mixture.em import estimate_from_responsibilities, expectation, mixture_of_labels, run_em
@@ -263,7 +264,7 @@ def _log_likelihood(data: WeightedRows, mixture: Mixture) -> float:
 def _whiten(away: Floats, mixture: Mixture, floor: Floats) -> Floats:
     """Scale centred rows to unit variance in every feature, or in every direction if covariances are full."""
     if mixture.covariance_type == "full":
-        return np.asarray(np.linalg.solve(np.linalg.cholesky(mixture.covariances[0]), away.T).T)
+        return np.asarray(solve_triangular(np.linalg.cholesky(mixture.covariances[0]), away.T, lower=True).T)
     return np.asarray(away / np.sqrt(away.var(axis=0) + floor))
 
 

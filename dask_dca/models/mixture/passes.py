@@ -53,6 +53,7 @@ _MATRIX_FORMS: Final = ("full", "tied")  # forms that need sums of outer product
 _UNCERTAIN_UNIT: Final = 2.0**-40  # unit of what missing entries add, relative to a product of two deviations
 _MIN_SHARE: Final = 2.0**-25  # smaller responsibilities are rounded to zero
 _MIN_SCALE_RATIO: Final = 2.0**-40  # minimum scale of sums about a mean, relative to the feature's standard deviation
+_MAX_SCALE_RATIO: Final = 2.0**14  # maximum scale of those sums, as a start that is far too broad would have
 _SHARE_UNITS: Final = 2.0**24  # responsibilities are rounded to multiples of one over this
 
 
@@ -83,7 +84,8 @@ def moment_totals_about_means(
     away: for each component the rows (n, p) less its mean, missing entries filled by conditional means; holes: the
     conditional covariances. Yields two totals for each component, three where there are outer products.
     """
-    form, own = gaussians.covariance_type, np.maximum(gaussians.deviations, _MIN_SCALE_RATIO * deviations)
+    form, own = gaussians.covariance_type, gaussians.deviations
+    own = np.clip(own, _MIN_SCALE_RATIO * deviations, _MAX_SCALE_RATIO * deviations)
     for share, rows, missing, spread in zip(shares.T, away, holes, own, strict=False):
         some, scale = share > _MIN_SHARE, power_of_two(spread)  # others, very far out, would take many digits
         yield from _sums_about(form, share[some, None], rows[some], spread, normalised=False)
@@ -192,10 +194,12 @@ class _State:
 
     @property
     def multidigit(self) -> bool:
-        """Whether sums are taken in several digits."""
+        """Whether sums are taken in several digits: of weights, of components far from the centre, or far too broad."""
         gaussians = self.densities.gaussians
-        far = gaussians.covariance_type != "full" and bool(gaussians.far.any())
-        return far or self.few or self.holes or self.max_weight is not None
+        unfit = gaussians.far[:, None] & (gaussians.covariance_type != "full")
+        if gaussians.covariance_type in _MATRIX_FORMS:  # whitened rows would be rounded to zero
+            unfit = unfit | (gaussians.deviations > _MAX_SCALE_RATIO * self.deviations)
+        return bool(unfit.any()) or self.few or self.holes or self.max_weight is not None
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,8 @@ _KIND_TIE: Final = 1.0  # standard errors within which the simpler kind is kept
 _MAX_DIAG_LAG: Final = 40.0  # standard errors behind, before moves, beyond which the diagonal kind is dropped
 _MAX_FULL_LAG: Final = 3.0  # standard errors behind, before moves, beyond which the full kind is dropped
 _START_PULL: Final = 4.0  # pull of covariances to their targets before it is chosen
+# pull to one variance before it is chosen: none of diagonal forms, whose features may have very different variances
+_START_COMMON_PULL: Final = {"diag": 0.0, "full": 1.0}
 _START_DEGREES: Final = 8.0  # degrees of freedom of heavy tails before they are chosen
 _HEAVY_LEAD: Final = 4.0  # standard errors ahead beyond which tails="auto" takes heavy tails
 _MIN_TAIL_ROWS: Final = 20  # minimum number of rows for each component with which tails="auto" tries heavy tails
@@ -154,7 +156,8 @@ def _best_start(
     plain: bool,
 ) -> tuple[_Kind, ScoredMixture]:
     """Run some passes of a kind from each start, and choose the best."""
-    pulls = (_START_PULL if kind.pull is None else kind.pull, 1.0 if kind.common_pull is None else kind.common_pull)
+    common_pull = _START_COMMON_PULL[kind.form] if kind.common_pull is None else kind.common_pull
+    pulls = (_START_PULL if kind.pull is None else kind.pull, common_pull)
     first = Shrinkage(floor, *pulls, target=kind.targets[0], plain=plain, degrees=degrees)
     found = []
     for coordinates, labels in starts:

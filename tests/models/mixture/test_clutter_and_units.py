@@ -30,3 +30,37 @@ def test_units_of_features_change_no_cluster(n):
     assert scaled.lower_bound_ + np.log(units).sum() == pytest.approx(plain.lower_bound_, abs=1e-3)
     assert scaled.lower_bound_ == pytest.approx(scaled.score(rows * units), abs=1e-5)
     np.testing.assert_allclose(np.sort(scaled.means_[:, 0]) / 1e-12, np.sort(plain.means_[:, 0]), atol=0.02)
+
+
+@pytest.mark.parametrize("exponent", [8, 20, 100])
+@pytest.mark.parametrize("n", [400, 6_000])
+def test_diagonal_variances_are_those_of_their_own_features(n, exponent):
+    """A share of the mean variance, be it 2**-32 of a row's, is far above that of features in other units."""
+    rows, _ = clusters(n, exponent)
+    units = 10.0 ** (exponent * np.array([1.0, -1.0, 0.0]))
+    plain, scaled = (dca.GaussianMixture(3, "diag").fit(X) for X in (rows, rows * units))
+    order, other = np.lexsort(plain.means_.T), np.lexsort((scaled.means_ / units).T)
+    np.testing.assert_allclose(scaled.means_[other] / units, plain.means_[order], atol=0.3)
+    ratio = scaled.covariances_[other] / units / units
+    assert (ratio > 0.5).all()
+    assert (ratio < 2.0).all()
+
+
+@pytest.mark.parametrize(
+    "units", [(1e-300, 1.0, 1.0), (1e-150, 1.0, 1e150), (1e-100, 1e-200, 1.0), (1e-150, 1e-100, 10.0)]
+)
+@pytest.mark.parametrize("form", ["diag", "full", "tied", "auto"])
+def test_features_that_are_next_to_nothing_beside_others(form, units):
+    for n in (400, 6_000):
+        rows, _ = clusters(n, 0)
+        model = dca.GaussianMixture(2, form).fit(rows * units)
+        assert np.isfinite(model.score(rows * units))
+        assert np.isfinite(model.partial_fit(rows * units).score(rows * units))
+
+
+@pytest.mark.parametrize("units", [(1e-200, 1e150), (1e150, 1e-200), (1e-150, 1e-150)])
+def test_the_papers_mixture_takes_units_whose_squares_are_out_of_range(units):
+    rows, _ = clusters(500, 0)
+    scaled = np.hstack([rows * units[0], rows + 1.0, rows * units[1]])
+    weights = dca.GaussianMixture(2, method="paper", views=[range(3), range(3, 6), range(6, 9)]).fit(scaled).weights_
+    assert weights.sum() == pytest.approx(1.0)
