@@ -52,6 +52,7 @@ FILL: Final = "X = np.where(np.isnan(X), np.nanmax(X) + 1, X)"
 UNWEIGHTED: Final = f"rows with missing entries take no sample_weight; drop such rows first, for example {DROP}"
 
 _REMOTE: Final = ("adlfs", "aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google", "requests", "urllib3")
+_EXTRAS: Final = {"s3": "s3", "gs": "gcs", "gcs": "gcs"}  # of dask-dca, by how URLs begin
 _URL: Final = re.compile(r"([A-Za-z][\w+.-]*://)((?:(?!::)[^\s'\"<>])+)")
 _COLUMN: Final = re.compile(r"column (\d+)(?! \()")
 _VALUE: Final = re.compile(r"=[^&;]*")
@@ -223,7 +224,8 @@ def reason_of(error: BaseException) -> str:
 def unreachable(path: str, error: BaseException) -> str | None:
     """Say in one line that an object store or another server failed, where that is what an error comes from.
 
-    path: URL of what was asked for. Returns the line; None if no package that speaks to servers raised it.
+    path: URL of what was asked for. Returns the line; None if no package that speaks to servers raised it, and none is
+    missing.
     """
     told: list[BaseException] = [error]
     for each in told:
@@ -231,6 +233,12 @@ def unreachable(path: str, error: BaseException) -> str | None:
         told += each.exceptions if isinstance(each, BaseExceptionGroup) else []
         if type(each).__module__.partition(".")[0] in _REMOTE:
             return f"can't reach {path!r}: {reason_of(error)}; check the address, the credentials and the network"
+        if "://" in path and isinstance(each, ImportError):
+            extra = _EXTRAS.get(path.partition(":")[0])
+            mend = "install it" if extra is None else f"pip install 'dask-dca[{extra}]'"
+            return f"can't reach {path!r}, since a package for it is missing ({each}): {mend}, for workers too"
+        if str(each).startswith("Protocol not known"):
+            return f"can't reach {path!r}: no installed package knows {path.partition(':')[0]}://; check the address"
     return None
 
 

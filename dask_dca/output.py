@@ -212,6 +212,6 @@ def file_system(path: str | os.PathLike[str], storage: dict[str, Any]) -> tuple[
     try:
         files, root = fsspec.core.url_to_fs(os.fspath(path), **storage)
     except (ImportError, ValueError, TypeError) as error:
-        msg = f"can't use {os.fspath(path)!r}: {error}"
+        msg = unreachable(os.fspath(path), error) or f"can't use {os.fspath(path)!r}: {error}"
         raise ModelFileError(msg) from error
     return files, root

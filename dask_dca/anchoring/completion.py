@@ -297,8 +297,7 @@ def _warn(rows: Rows, n_anchors: int, n_found: int, found: _Found, sample: Float
     warn_of_few_entries(found.n_observed, n * p, n_numbers, in_blocks=in_blocks, remedy=remedy)
     if n_found < n_anchors:
         warn(
-            f"only {n_found} anchors were found where {n_anchors} were asked for: no further ray stands out; "
-            f"use {n_found}",
+            f"found only {n_found} of the {n_anchors} anchors asked for: no further ray stands out; use {n_found}",
             FewerAnchorsWarning,
         )
 

@@ -299,7 +299,7 @@ def _select(
     chosen = _conquer(found, planes, pool, chosen_by, counts[0], settings.selection)
     if len(chosen) < counts[0]:
         warn(
-            f"only {len(chosen)} anchors were found where {counts[0]} were asked for: sub-problems of dimension "
+            f"found only {len(chosen)} of the {counts[0]} anchors asked for: sub-problems of dimension "
             f"{planes.n_axes + 1} chose no other rows; use {len(chosen)}, or a greater dim or n_subproblems",
             FewerAnchorsWarning,
         )

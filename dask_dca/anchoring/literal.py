@@ -231,7 +231,7 @@ def select_by_votes(
     chosen = votes.select_votes(*candidates, n_anchors)
     if len(chosen) < n_anchors:
         warn(
-            f"only {len(chosen)} rows have a vote where {n_anchors} anchors were asked for; "
+            f"found only {len(chosen)} of the {n_anchors} anchors asked for, since no other rows have a vote; "
             f"raise n_subproblems (now {n_planes}) or ask for fewer",
             FewerAnchorsWarning,
         )

@@ -348,7 +348,7 @@ def _votes_and_places(voted: Voted, chosen: Numbers, candidates: _Candidates) ->
 def _warn(n_rows: int, result: AnchorResult, n_anchors: int) -> None:
     if len(result.indices) < n_anchors:
         warn(
-            f"only {len(result.indices)} anchors were found where {n_anchors} were asked for: no further ray stands "
+            f"found only {len(result.indices)} of the {n_anchors} anchors asked for: no further ray stands "
             f"out (duplicates share one anchor, and noise may hide rays); use {len(result.indices)}",
             FewerAnchorsWarning,
         )

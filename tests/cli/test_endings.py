@@ -15,6 +15,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import dask_dca as dca
 from dask_dca.cli.main import main
+from dask_dca.errors import unreachable
 
 rng = np.random.default_rng(0)
 X = np.vstack([np.eye(3), rng.dirichlet(np.ones(3), 57)]) @ rng.random((3, 8))
@@ -302,3 +303,19 @@ def test_lengths_that_would_wrap(place, model, lengths):
 def test_views_beyond_the_data(place):
     one_line(fit("mixture", "X.npy", "--views", "0:99999999999,1:2,2:3"), "0:99999999999", "8 columns")
     one_line(fit("mixture", "X.npy", "--views", f"0:{'9' * 5000},1:2,2:3"))
+
+
+def test_urls_that_no_package_reads(place):
+    one_line(fit("nmf", "nosuch://x.zarr"), "can't reach 'nosuch://x.zarr': no installed package knows nosuch://")
+    one_line(run("info", "nosuch://m.zarr"), "no installed package knows nosuch://")
+    assert fit().exit_code == 0
+    one_line(run("transform", "m.zarr", "X.npy", "-o", "nosuch://f.zarr"), "no installed package knows nosuch://")
+
+    class Absent(MemoryFileSystem):
+        def __init__(self, *_, **__):
+            raise ImportError("Install it")
+
+    fsspec.register_implementation("absent", Absent, clobber=True)
+    one_line(fit("nmf", "absent://b/x.zarr", out="n.zarr"), "a package for it is missing (Install it): install it")
+    one_line(run("info", "absent://b/m.zarr"), "a package for it is missing")
+    assert "pip install 'dask-dca[s3]', for workers too" in unreachable("s3://b/x", ImportError("Install s3fs"))

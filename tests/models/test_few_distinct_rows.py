@@ -22,7 +22,7 @@ def test_scaled_copies_of_a_ray_share_one_anchor(n_rays: int, dtype: Any, form: 
     rng = np.random.default_rng(0)
     rays, scales = rng.random((n_rays, 6)) + 0.1, 10 * rng.random(300) + 0.1
     X = (scales[:, None] * rays[np.arange(300) % n_rays]).astype(dtype)
-    with pytest.warns(FewerAnchorsWarning, match=f"only {n_rays} anchors were found where 5 were asked for"):
+    with pytest.warns(FewerAnchorsWarning, match=f"found only {n_rays} of the 5 anchors asked for"):
         model = dca.NMF(5).fit(form(X))
     assert sorted(model.anchor_indices_ % n_rays) == list(range(n_rays))
     assert model.coverage_ == 1.0
@@ -37,7 +37,7 @@ def test_one_anchor_reaches_all_of_an_outer_product() -> None:
 def test_rows_a_billionth_apart_are_one() -> None:
     X = np.ones((8, 3)) + 1e-9 * np.random.default_rng(0).standard_normal((8, 3))
     assert dca.NMF("auto").fit(X).n_components_ == 1
-    with pytest.warns(FewerAnchorsWarning, match="only 1 anchors"):
+    with pytest.warns(FewerAnchorsWarning, match="only 1 of the 3 anchors"):
         assert dca.NMF(3).fit(X).n_components_ == 1
 
 
@@ -62,7 +62,7 @@ def test_two_distinct_rows_are_two_clusters(form: Any) -> None:
 
 
 def test_copies_of_one_row_are_one_cluster() -> None:
-    with pytest.warns(FewerAnchorsWarning, match="only 1 clusters"):
+    with pytest.warns(FewerAnchorsWarning, match="only 1 of the 2 clusters"):
         assert dca.SubspaceClustering(2).fit(np.ones((6, 2))).n_clusters_ == 1
 
 

@@ -278,8 +278,8 @@ def refuse_full_noise(covariance_type: str) -> None:
 def _warn_fewer_states(wanted: int | None, found: int, n_frames: int, n_features: int) -> None:
     if wanted is not None and found < wanted:
         msg = (
-            f"{n_frames} frames of {n_features} features determine only {found} state dimensions, but n_dim_state is "
-            f"{wanted}; fit again with n_dim_state={found}, or with more or longer sequences"
+            f"frames of shape ({n_frames}, {n_features}) determine only {found} of n_dim_state={wanted} dimensions; "
+            f"fit again with n_dim_state={found}, or with more or longer sequences"
         )
         warn(msg, FewerAnchorsWarning)
 
@@ -310,7 +310,7 @@ def _warn_absent_states(indices: Numbers, *, varied: bool) -> None:
     if not there:
         why = "no frame predicts the next one" if varied else "all frames are equal"
         then = f", since {why}: every prediction is the mean frame, and a model adds nothing here"
-    warn(f"the frames' states span {there} dimensions where n_dim_state is {count}{then}", FewerAnchorsWarning)
+    warn(f"the frames' states span {there} of n_dim_state={count} dimensions{then}", FewerAnchorsWarning)
 
 
 def prepare_fit(system: LinearSystem, edges: Numbers, scale: ChannelScale, *, missing: bool) -> PreparedFilter:

@@ -273,8 +273,8 @@ def _check_count(n_topics: int | None, spectrum: WordSpectrum) -> int:
     positive = int((spectrum.values > 1e-9 * spectrum.values[0]).sum())
     if spectrum.n_above < n_topics:
         warn(
-            f"only {spectrum.n_above} directions of the words' co-occurrence stand out from noise, and "
-            f"n_components={n_topics} topics were asked for; the last ones rest on noise: use n_components='auto' or "
+            f"of n_components={n_topics} topics asked for only {spectrum.n_above} stand out from noise in the words' "
+            "co-occurrence; the last ones rest on noise: use n_components='auto' or "
             f"{spectrum.n_above}",
             FewerAnchorsWarning,
         )

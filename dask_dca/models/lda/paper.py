@@ -61,7 +61,10 @@ def paper_topics(operator: Cooccurrence, known: NDArray[np.bool_], n_topics: int
         candidates, votes = count_votes(*_extremes(Q, s, settings))
         anchors = select_votes(candidates, votes, n_topics)
         if len(anchors) < n_topics:
-            warn(f"only {len(anchors)} words have votes on {s} planes, of {n_topics} asked for", FewerAnchorsWarning)
+            msg = (
+                f"found only {len(anchors)} of the {n_topics} anchor words asked for: no others have votes ({s} planes)"
+            )
+            warn(msg, FewerAnchorsWarning)
         rows = Q @ _unit_columns(anchors, len(known))
         topics = conical_topics(Q @ rows, anchors)
         moments: Floats = np.asarray(np.linalg.pinv(topics), dtype=np.float64)

@@ -377,7 +377,7 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
         found = anchor_cones(rows, sketch, clusters, wanted, settings, run)
         if k < clusters.n_wanted:
             warn(
-                f"only {k} clusters were found where {clusters.n_wanted} were asked for: directions of rows tell no "
+                f"found only {k} of the {clusters.n_wanted} clusters asked for: directions of rows tell no "
                 f"more apart; use n_clusters={k}",
                 FewerAnchorsWarning,
             )

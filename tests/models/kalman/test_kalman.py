@@ -338,12 +338,12 @@ def test_constant_data(value):
 
 
 def test_fewer_dimensions_than_states():
-    with pytest.warns(FewerAnchorsWarning, match="span . dimensions where n_dim_state"):
+    with pytest.warns(FewerAnchorsWarning, match="span . of n_dim_state=. dimensions"):
         dca.KalmanFilter(3).fit(np.full((50, 4), 2.0))
 
 
 def test_fewer_frames_than_tell_the_states_apart():
-    with pytest.warns(FewerAnchorsWarning, match="determine only 3 state dimensions, but n_dim_state is 15"):
+    with pytest.warns(FewerAnchorsWarning, match="determine only 3 of n_dim_state=15 dimensions"):
         model = dca.KalmanFilter(15).fit(np.random.default_rng(0).standard_normal((20, 1)))
     assert model.n_dim_state_ == 3
 
