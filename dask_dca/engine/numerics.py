@@ -11,6 +11,8 @@ import numpy as np
 import scipy.linalg  # noqa: F401  its BLAS and NumPy's are loaded before the controllers are looked up
 from threadpoolctl import ThreadpoolController
 
+from dask_dca.engine.allocator import reuse_freed_memory
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -81,6 +83,6 @@ def _set_for_process(numbers: list[tuple[Any, int]], *, release: bool = False) -
 
 @numpy_defaults
 def call_on_one_blas_thread(function: Callable[..., T], *args: Any) -> T:
-    """Call a function with one BLAS thread, as tasks do."""
-    with one_blas_thread():
+    """Call a function as tasks do: with one BLAS thread, and reusing freed memory."""
+    with one_blas_thread(), reuse_freed_memory():
         return function(*args)

@@ -139,7 +139,9 @@ class CategoricalHMM(ChainModel):
     _mark: ClassVar = "emissionprob_"
     _parameters: ClassVar = ("startprob_", "transmat_", "emissionprob_")
     _sums: ClassVar = ("starts", "transitions", "emissions")
-    _steps_per_batch: ClassVar = 5  # EM steps per batch: symbols determine states weakly, so a single step changes little
+    _steps_per_batch: ClassVar = (
+        5  # EM steps per batch: a single one changes little, as symbols determine states weakly
+    )
     _letters: ClassVar = {"s": "startprob_", "t": "transmat_", "e": "emissionprob_"}
     _words: ClassVar = {"startprob": "startprob_", "transmat": "transmat_", "emissionprob": "emissionprob_"}
     _per_row: ClassVar = "predict"
