@@ -56,7 +56,7 @@ def certificate(model: Any) -> list[str]:
         reach = f"the anchors reach {100 * model.coverage_:.1f} % of the extent of the data"
         lines.insert(0, f"Coverage {model.coverage_:.3f}: on planes that took no part in choosing them, {reach}.")
     if model.n_components == "auto":
-        lines.append(f"The rules that choose the number of anchors said {least} to {most}.")
+        lines.append(f"The rules that choose the number of anchors gave {least} to {most}.")
     if model.n_zero_rows_:
         lines.append(f"{model.n_zero_rows_} rows are all zero and were left out.")
     return lines
@@ -93,7 +93,7 @@ def describe(model: Any) -> str:
     several = getattr(model, "n_sequences_", 1)
     missing = getattr(model, "n_missing_entries_", 0)
     lacking = "1 entry of the rows of the fit is" if missing == 1 else f"{missing} entries of the rows of the fit are"
-    holes = [f"{lacking} missing. {model._of_holes}"] * (missing > 0)
+    holes = [f"{lacking} missing. {model._missing_note}"] * (missing > 0)
     lines = [f"Fitted to {several} sequences: pass the lengths of other data, too (--lengths or lengths=)."] * (
         several > 1
     )

@@ -138,8 +138,8 @@ class Stream(AnchorModel):
         rows = rows_from(rows, since) if since else rows
         run = replace(self._run(), reads=Reads(rows.source))
         first, later = (_scaled(self._stored_sums(which), float(forget)) for which in (_FIRST, _LATER))
-        looks = [self._em_step(rows, edges, run, first, later) for _ in range(self._steps_per_batch)]
-        self.log_likelihoods_ = np.append(self.log_likelihoods_, looks[0])
+        likelihoods = [self._em_step(rows, edges, run, first, later) for _ in range(self._steps_per_batch)]
+        self.log_likelihoods_ = np.append(self.log_likelihoods_, likelihoods[0])
         self.n_samples_seen_, self.n_iter_ = self.n_samples_seen_ + rows.n_rows, self.n_iter_ + 1
         if edges is not None:
             self.n_sequences_ += len(edges) - 1
@@ -245,7 +245,7 @@ class RowStream(Stream):
 
         See Also
         --------
-        dask_dca.merge : One model of several that went on from the same fit.
+        dask_dca.merge : Merge models that continued the same fit.
 
         Notes
         -----
@@ -300,7 +300,7 @@ class SequenceStream(SequenceModel, Stream):
 
         See Also
         --------
-        dask_dca.merge : One model of several that went on from the same fit.
+        dask_dca.merge : Merge models that continued the same fit.
 
         Notes
         -----

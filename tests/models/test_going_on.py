@@ -117,7 +117,7 @@ def test_passes_from_scikit_learns_start_are_scikit_learns(kind):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"init": {"means": START}, "means_init": START}, "say where to start: pass init alone"),
+        ({"init": {"means": START}, "means_init": START}, "both give a start: pass init alone"),
         ({"weights_init": WEIGHTS}, "needs means; pass means_init"),
         ({"means_init": START, "precisions_init": -INVERSES["full"]}, "precisions_init of covariance_type='full' must"),
         ({"means_init": START, "precisions_init": WEIGHTS, "covariance_type": "diag"}, r"must have shape \(3, 3\)"),

@@ -102,7 +102,7 @@ class GaussianMixture(InitMixin, DensityMixin, RowStream):
         Where the directions are drawn from: "mixed", "row-space", "whitened", "gaussian", "sparse", "unit" or "data";
         for the paper's method the last four, or "pairs" (as `find_anchors` has it).
     missing : float or "implicit", optional
-        What stands for a missing entry beside NaN and masked entries: a number, or "implicit" for what sparse rows
+        Marker of missing entries beside NaN and masked entries: a number, or "implicit" for entries that sparse rows
         don't store.
     random_state : int, Generator, RandomState or None, default 0
         Seed of views and directions. An integer gives the same model on every fit; None draws a new seed each time.
@@ -217,7 +217,7 @@ class GaussianMixture(InitMixin, DensityMixin, RowStream):
     _sums: ClassVar = ("counts", "sums", "products")
     _tallies: ClassVar = ("n_samples_seen_", "n_iter_", "n_outliers_")
     _per_row: ClassVar = "predict_proba"
-    _missing_note: ClassVar = "Heavy tails and noise rows were not looked for, which takes complete rows."
+    _missing_note: ClassVar = "Heavy tails and noise rows were not looked for, as that needs complete rows."
     _has_views: ClassVar = True
 
     covariance_type_: str

@@ -121,14 +121,14 @@ def fit_mixture(
     """
     sample = take_sample(rows, n_components or MAX_AUTO_COMPONENTS, run)
     if given:
-        learnt = call(run, "start", start_from_parameters, sample.held, given, settings)
+        sample_fit = call(run, "start", start_from_parameters, sample.held, given, settings)
     else:
         k = affordable_count(sample, n_components)
-        learnt = call(run, "start", fit_sample, sample.held, k, settings, n_components is None)
-    directions = TailDirections(sample.centre, learnt.coordinates, learnt.axes)
-    refined, furthest = refine(rows, learnt.start, sample, (settings.max_iter, settings.tol), run, directions)
+        sample_fit = call(run, "start", fit_sample, sample.held, k, settings, n_components is None)
+    directions = TailDirections(sample.centre, sample_fit.coordinates, sample_fit.axes)
+    refined, furthest = refine(rows, sample_fit.start, sample, (settings.max_iter, settings.tol), run, directions)
     return MixtureFit(
-        refined, learnt.start, sample.centre, certificate_of(refined, learnt, cast("ArgBest", furthest), sample)
+        refined, sample_fit.start, sample.centre, certificate_of(refined, sample_fit, cast("ArgBest", furthest), sample)
     )
 
 
@@ -214,7 +214,7 @@ def prepare_densities(rows: Rows, mixture: Mixture, start: MixtureStart, centre:
 
 
 def certificate_of(
-    refined: Refined[Mixture, MixtureStatistics], learnt: SampleFit, furthest: ArgBest, sample: SampleHandle
+    refined: Refined[Mixture, MixtureStatistics], sample_fit: SampleFit, furthest: ArgBest, sample: SampleHandle
 ) -> dict[str, Any]:
     """Collect the attributes that certify a fit.
 
@@ -222,12 +222,14 @@ def certificate_of(
     """
     k, s = len(refined.model.weights), len(furthest.rows) // 2
     means = (
-        refined.model.means if learnt.start.subspace is None else learnt.start.subspace.to_features(refined.model.means)
+        refined.model.means
+        if sample_fit.start.subspace is None
+        else sample_fit.start.subspace.to_features(refined.model.means)
     )
     candidates, counts = count_votes(furthest.rows[:s], furthest.rows[s:])
     first = dict(zip(furthest.rows.tolist(), furthest.values, strict=True))
     places = np.array([first[row] for row in candidates.tolist()])
-    owner = squared_distances(places, means @ learnt.coordinates).argmin(axis=1)
+    owner = squared_distances(places, means @ sample_fit.coordinates).argmin(axis=1)
     extremes = np.full(k, -1, dtype=np.int64)
     for j in np.unique(owner):
         own = np.flatnonzero(owner == j)
@@ -240,9 +242,9 @@ def certificate_of(
         "extreme_indices_": extremes,
         "candidates_": candidates,
         "candidate_votes_": counts,
-        "signature_axes_": leading_axes(learnt.coordinates),
-        "bic_curve_": learnt.scores,
-        "outliers_": np.unique(sample.numbers[learnt.isolated]),  # weighted samples may repeat rows
+        "signature_axes_": leading_axes(sample_fit.coordinates),
+        "bic_curve_": sample_fit.scores,
+        "outliers_": np.unique(sample.numbers[sample_fit.isolated]),  # weighted samples may repeat rows
     }
 
 

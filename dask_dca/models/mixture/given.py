@@ -162,7 +162,7 @@ def start_of_mixture(model: Any) -> dict[str, Floats]:
     if not named or model._start() is not model.init:  # warm_start: the last fit
         return given
     if given:
-        msg = f"init and {', '.join(_INIT_PARAMETERS)} say where to start: pass init alone, or the others"
+        msg = f"init and {', '.join(_INIT_PARAMETERS)} both give a start: pass init alone, or the others"
         raise InvalidParameterError(msg)
     return named
 

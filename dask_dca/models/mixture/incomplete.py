@@ -134,21 +134,21 @@ def _fit_incomplete(
         settings = replace(settings, covariance_type="diag")
     sample, model, in_blocks = _take_sample(rows, n_components or MAX_AUTO_COMPONENTS, run)
     if given:
-        learnt = call(run, "start", start_from_parameters, sample.held, given, settings)
+        sample_fit = call(run, "start", start_from_parameters, sample.held, given, settings)
     else:
         k = affordable_count(sample, n_components)
-        learnt = call(
+        sample_fit = call(
             run, "start", _fit_incomplete_sample, sample.held, k, settings, n_components is None, sample.deviations
         )
     filled = complete_rows(rows, model)
-    directions = TailDirections(sample.centre, learnt.coordinates, learnt.axes)
+    directions = TailDirections(sample.centre, sample_fit.coordinates, sample_fit.axes)
     furthest = run_pass(
         filled, Pass("divide", _furthest_block, add_parts), (directions, tile_height(rows.n_rows, rows.n_features)), run
     )
     if run.reads is not None:
         run.reads.full += 1  # the filled rows are the same data, read once more
-    refined = _refine(rows, learnt.start, sample.centre, sample.deviations, (settings.max_iter, settings.tol), run)
-    fit = MixtureFit(refined, learnt.start, sample.centre, certificate_of(refined, learnt, furthest, sample))
+    refined = _refine(rows, sample_fit.start, sample.centre, sample.deviations, (settings.max_iter, settings.tol), run)
+    fit = MixtureFit(refined, sample_fit.start, sample.centre, certificate_of(refined, sample_fit, furthest, sample))
     seen = refined.seen
     counts = seen.n_unobserved_rows, seen.n_observed, in_blocks, seen.n_incomplete_rows
     return Observed(fit, filled, *counts, left_out)
@@ -196,10 +196,10 @@ def _fit_incomplete_sample(
     """
     centre, raw = np.zeros(len(deviations)), as_rows(sample.observed)
     for number, passes in enumerate(_ROUND_PASSES):
-        learnt = fit_sample(sample, k, settings, auto)
-        start = replace(learnt.start, noise_threshold=-np.inf)
+        sample_fit = fit_sample(sample, k, settings, auto)
+        start = replace(sample_fit.start, noise_threshold=-np.inf)
         mixture = _refine(raw, start, centre, deviations, passes, Run()).model
-        found = replace(learnt, start=replace(start, mixture=mixture), isolated=np.zeros(0, dtype=np.intp))
+        found = replace(sample_fit, start=replace(start, mixture=mixture), isolated=np.zeros(0, dtype=np.intp))
         if number < len(_ROUND_PASSES) - 1:
             sample = replace(sample, rows=_complete_by_draws(sample, mixture, settings.anchoring.seed))
     return found

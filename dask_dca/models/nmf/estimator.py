@@ -95,7 +95,7 @@ class NMF(NamedParts, AnchorModel):
     selection : {"auto", "candidates", "votes"}, default "auto"
         How k anchors are chosen from the rows with votes: by how far they reach together, or by most votes.
     missing : float or "implicit", optional
-        What stands for a missing entry beside NaN and masked entries: a number, or "implicit" for what sparse rows
+        Marker of missing entries beside NaN and masked entries: a number, or "implicit" for entries that sparse rows
         don't store.
     random_state : int, Generator, RandomState or None, default 0
         Seed of the planes. An integer gives the same model on every fit; None draws a new seed each time.
