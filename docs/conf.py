@@ -1,4 +1,4 @@
-"""How the documentation is built: `make docs`, or `python -m sphinx docs docs/_build`."""
+"""Sphinx configuration; build by `make docs` or `python -m sphinx docs docs/_build`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_extensions"))
-for notebook in (HERE / "../examples/notebooks").glob("*.ipynb"):  # pages must stand below this folder
+for notebook in (HERE / "../examples/notebooks").glob("*.ipynb"):  # pages must be below this folder
     (HERE / "generated").mkdir(exist_ok=True)
     shutil.copy(notebook, HERE / "generated" / notebook.name)
 
@@ -26,7 +26,7 @@ project_copyright = author
 release = version = importlib.metadata.version("dask-dca")
 
 extensions = [
-    "mathml",  # in _extensions: formulas as MathML, which browsers draw without a script
+    "mathml",  # in _extensions: formulas as MathML, which needs no script
     "myst_nb",  # Markdown, and notebooks with the outputs that they are saved with
     "numpydoc",
     "commands",  # in _extensions: the reference of the command line
@@ -50,7 +50,7 @@ myst_enable_extensions = ["deflist", "dollarmath"]
 myst_heading_anchors = 3
 html_math_renderer = "mathml"
 
-# Docstrings: types stand in their sections, so not in signatures; `...` is code
+# Docstrings: types are in their sections, not in signatures; `...` is code
 default_role = "literal"
 autodoc_typehints = "none"
 autodoc_member_order = "groupwise"
@@ -59,7 +59,7 @@ autosummary_generate = True
 numpydoc_show_class_members = False  # the template lists them
 numpydoc_xref_param_type = False
 
-# Other libraries' lists of names are fetched only where the network may be used
+# Other libraries' inventories are fetched only if the network may be used
 _ONLINE = bool(os.environ.get("DASK_DCA_DOCS_ONLINE"))
 intersphinx_mapping = {
     name: (f"https://{address}", None)
@@ -88,7 +88,7 @@ copybutton_exclude = ".linenos, .gp, .go"
 
 
 def _trim(app: Sphinx, page: nodes.document) -> None:
-    """Take the empty line off a block of examples, which doctest needs before the fence that ends it."""
+    """Remove the empty line at the end of a block of examples, which doctest needs before the closing fence."""
     del app
     for block in page.findall(nodes.literal_block):
         text = block.astext().rstrip()
@@ -99,5 +99,5 @@ def _trim(app: Sphinx, page: nodes.document) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    """Add what is done to every page."""
+    """Register the processing of every page."""
     app.connect("doctree-read", _trim)

@@ -1,4 +1,4 @@
-"""The reference of the command line: what `--help` of each command prints, in place of a mark on a page."""
+"""Sphinx extension: replace a mark on a page by the `--help` text of each command."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MARK = "<!-- the commands -->"
 
 
 def _commands(group: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Names of commands as they are typed, and the commands; those of groups below them."""
+    """Yield the full name of each command and the command, including those of groups."""
     import click
 
     context = click.Context(group, info_name=path)
@@ -55,7 +55,7 @@ def _read_page(app: Sphinx, name: str, source: list[str]) -> None:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """
-    Put the reference in as pages are read.
+    Insert the reference when pages are read.
 
     Parameters
     ----------

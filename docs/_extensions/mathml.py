@@ -1,5 +1,5 @@
 """
-Formulas as MathML, which every current browser draws by itself.
+Sphinx extension: formulas as MathML, which every current browser renders natively.
 
 Sphinx's own renderers fetch MathJax from the network or need LaTeX. docutils, which Sphinx is built on, turns LaTeX
 into MathML; this hands its formulas to Sphinx's HTML pages. The font for them is in `_static/fonts`.
@@ -22,7 +22,7 @@ __all__ = ["setup"]
 
 
 def _mathml(node: math | math_block, *, as_block: bool) -> str:
-    """Formula of a node, in lines that have no blanks where a reader would see them."""
+    """Convert the formula of a node to MathML without visible white space."""
     try:
         drawn = tex2mathml(node.astext(), as_block=as_block)
     except MathError as error:

@@ -1,5 +1,5 @@
 """
-Links from pages to files of the repository.
+Sphinx extension: links from pages to files of the repository.
 
 On GitHub `[text](../deploy/README.md)` opens the file. The site has a page of the changelog, of the results and of
 every notebook; any other file comes as a download, and a folder as its name.
@@ -23,7 +23,7 @@ _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+[^)\s#]+)(?:#[^)\s]*)?\)")
 
 
 def _on_site(text: str, page: Path, pages: Path) -> str:
-    """Links of a page as the site can follow them."""
+    """Rewrite the links of a page for the site."""
 
     def _rewritten(link: re.Match[str]) -> str:
         label, target = link.groups()
@@ -34,7 +34,7 @@ def _on_site(text: str, page: Path, pages: Path) -> str:
             return f"[{label}]({os.path.relpath(pages / page_of, page.parent)})"
         if found.is_dir():
             return f"`{found.relative_to(pages.parent)}`"
-        return f"{{download}}`{label.strip('`')} <{target}>`"  # a missing file is Sphinx's to complain about
+        return f"{{download}}`{label.strip('`')} <{target}>`"  # Sphinx warns of a missing file
 
     return _LINK.sub(_rewritten, text)
 
