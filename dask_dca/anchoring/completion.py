@@ -122,12 +122,12 @@ def _has_nan(values: Any) -> bool:
     return np.ma.is_masked(values) or (values.dtype.kind == "f" and bool(np.isnan(np.min(values, initial=np.inf))))
 
 
-def complete_rows(rows: Rows, model: LowRank, *, rows_of_holes: bool = True) -> Rows:
+def complete_rows(rows: Rows, model: LowRank, *, fill_unobserved_rows: bool = True) -> Rows:
     """Fill the missing entries of rows by posterior means, lazily for chunked rows.
 
-    rows_of_holes: whether rows without any observed entry are filled by the mean; else they become zeros.
+    fill_unobserved_rows: whether rows without any observed entry are filled by the mean; else they become zeros.
     """
-    return fill_blocks(rows, complete_block if rows_of_holes else complete_or_zero_block, model)
+    return fill_blocks(rows, complete_block if fill_unobserved_rows else complete_or_zero_block, model)
 
 
 def fill_blocks(rows: Rows, block: Callable[..., Floats], state: Any) -> Rows:

@@ -230,6 +230,7 @@ def _divide_block(
     if typical_height > 0.0:
         outlying = state.seen_outlying.get(outlying.rows.dtype, outlying)
     for numbers, slab in slabs(columns, start):
+        # rows to compare exactly: all of the slab, unless screening excludes some
         rows, where, scores = slab, np.arange(len(slab)), np.full(len(slab), np.inf)
         if screened is not None:
             here = slice(numbers[0] - start, numbers[-1] + 1 - start)
@@ -266,11 +267,9 @@ def _update_outlying(
     The rows with the greatest bounds come first, which raises the threshold. Where noise is small against the rows,
     bounds in single precision are loose, and many rows are bounded again in double precision.
     """
-    first = (
-        np.argpartition(-scores, MAX_OUTLYING_ROWS)[:MAX_OUTLYING_ROWS]
-        if len(scores) > 4 * MAX_OUTLYING_ROWS
-        else np.zeros(0, dtype=np.intp)
-    )
+    first = np.zeros(0, dtype=np.intp)
+    if len(scores) > 4 * MAX_OUTLYING_ROWS:
+        first = np.argpartition(-scores, MAX_OUTLYING_ROWS)[:MAX_OUTLYING_ROWS]
     double = screen if screen is not None and screen.table.dtype == np.float64 else None
     is_double = double is not None
     for where in (np.sort(first), None):

@@ -139,7 +139,7 @@ def test_directions_are_made_once_and_never_sent():
 @pytest.mark.parametrize("seed", range(3))
 def test_what_one_block_has_seen_spares_rows_of_the_next_and_changes_nothing(seed, kept, exactly, rows, monkeypatch):
     X, _ = planted(20_000, 60, 5, seed, noise=0.05)
-    X[2000:2012, :20] += 2.0 * X.mean()  # a material that few rows of one block hold
+    X[2000:2012, :20] += 2.0 * X.mean()  # a component that only few rows of one block contain
     chunked, found, looked = da.from_array(X, chunks=(2000, 60)), [], []
     exact = getattr(engine_divide, exactly)
     monkeypatch.setattr(engine_divide, exactly, lambda *a: looked.append(len(a[rows])) or exact(*a))

@@ -1,4 +1,4 @@
-"""A material that few rows hold, all in one place that the sample misses, is found; what only looks like one is not."""
+"""A component in few rows of one region that the sample misses is found; noise and outliers are not taken for one."""
 
 import dask.array as da
 import numpy as np
@@ -21,7 +21,7 @@ def unseen(length):
 
 
 def mixtures(seed, noise=0.05, rare=0):
-    """Mixtures of four materials with pure rows; `rare` rows in one place hold a fifth, five of them alone."""
+    """Mixtures of four components with pure rows; `rare` rows in one region contain a fifth, five of them purely."""
     rng = np.random.default_rng(seed)
     rays, shares = rng.random((K, P)), np.zeros((N, K))
     shares[:, :-1] = rng.dirichlet(np.full(K - 1, 0.4), N)

@@ -113,7 +113,7 @@ def test_taking_an_array_reads_nothing(tmp_path):
 
 @pytest.mark.parametrize("chunks", [(25, 6), (25, 2), (1, 6)])
 def test_unknown_chunk_sizes_cost_a_pass_and_a_warning(chunks):
-    """user-reports 4: ids need lengths, so they are counted once, and the user is told the line that saves it."""
+    """user-reports 4: ids need lengths, so they are counted once, and the warning has the line that avoids it."""
     given = unknown(X, chunks)
     with pytest.warns(PerformanceWarning, match=r"compute_chunk_sizes\(\)"):
         rows = as_rows(given)

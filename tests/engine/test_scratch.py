@@ -15,7 +15,7 @@ from dask_dca.store import load_model
 
 
 def left_by_a_killed_writer(target: Path, *, old: bool = False) -> Path:
-    """As a process leaves it: the lock is there, and nobody holds it."""
+    """As a killed process leaves it: the lock file is there, and no process holds the lock."""
     with scratch_folder(target) as folder:
         name = folder.name
     folder = target.with_name(name)

@@ -132,7 +132,7 @@ if __name__ == "__main__":
 
 
 def test_fits_have_the_same_bits_in_whichever_thread_they_run(tmp_path):
-    """In a pool, beside each other, awaited, and in tasks of workers that are threads."""
+    """In a pool, concurrently, awaited, and in tasks of threaded workers."""
     script = tmp_path / "anywhere.py"
     script.write_text(ANYWHERE)
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "2"}

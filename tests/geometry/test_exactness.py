@@ -112,12 +112,12 @@ def test_an_approximate_position_is_within_its_margin_of_the_exact_one(case, dty
     seen = np.isfinite(margins[usable])
     error = np.linalg.norm(near[usable][seen] - exact[seen], axis=1)
     assert (error <= margins[usable][seen]).all(), (error / margins[usable][seen]).max()
-    # a row without a place must be looked at: it is the exact stage that counts it
+    # a row without a position must survive, because the exact stage counts it
     assert np.isinf(margins[~usable]).all()
 
 
 def test_ordinary_rows_have_small_margins():
-    """A bound that is always infinite would be right and useless."""
+    """A bound that is always infinite would be correct but useless."""
     rng = np.random.default_rng(0)
     X = rows_of("plain", rng, 500, 30)
     scaled, _ = ratios(X)
@@ -131,7 +131,7 @@ def test_ordinary_rows_have_small_margins():
 
 
 def test_data_far_from_the_origin_are_screened_in_double_precision():
-    """Single precision would be right, and tell nothing."""
+    """Bounds in single precision would be correct, but too large to be useful."""
     rng = np.random.default_rng(0)
     X = 100.0 + rows_of("plain", rng, 500, 30)
     scaled, _ = ratios(X)

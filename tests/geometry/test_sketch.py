@@ -104,7 +104,7 @@ def test_power_steps_find_the_subspace_of_all_rows_from_that_of_a_sample():
 
 
 def test_power_steps_from_any_basis_end_in_the_eigenvectors_one_by_one():
-    """A turned basis spans the same: the last product is turned back to the eigenvectors, each in its place."""
+    """The Ritz vectors of a rotated basis are the eigenvectors, in order."""
     scaled = separable(3000, 60, 5, 0.3)
     mean, energy = robust_center(scaled)
     start = subspace_of_rows(scaled, mean, energy, 5)

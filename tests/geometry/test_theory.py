@@ -54,7 +54,7 @@ def test_the_printed_formula_is_the_other_angle():
 
 @pytest.mark.parametrize("other", [(0.4, 1.2), (-0.6, 1.2), (0.8, 1.25)])
 def test_a_row_that_is_no_anchor_takes_the_votes_of_its_angle(other):
-    """X reaches to C, Y has the anchor A and beside them B, which is chosen in place of A with share beta."""
+    """X reaches to C; Y has the anchor A, and B, which is chosen instead of A with share beta."""
     anchor, covered = np.array([0.0, 1.4]), np.array([0.0, 1.0])
     base = np.array([[-3.0, -1.0], [3.0, -1.0]])
     X = np.vstack([covered, base])

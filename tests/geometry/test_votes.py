@@ -105,12 +105,12 @@ def test_selection_is_near_the_best_of_all_subsets(short, k):
     assert every - missed(short, greedy) >= (1 - 1 / np.e) * best - 1e-5
     assert missed(short, chosen) <= missed(short, greedy) + 1e-5
     assert len(set(chosen.tolist())) == len(chosen) <= k
-    if len(chosen) < min(k, len(short)):  # stopped early: nobody adds anything
+    if len(chosen) < min(k, len(short)):  # stopped early: no candidate lowers the shortfall
         assert min(missed(short, [*chosen, i]) for i in range(len(short))) > missed(short, chosen) - 1e-5
 
 
 def test_swaps_mend_what_greedy_can_not():
-    """The first choice, good for all and best for none, becomes useless beside the others."""
+    """The first choice, good in all directions and best in none, becomes redundant."""
     short = np.array([[0.4, 0.4, 0.4, 0.4], [0.0, 0.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0]])
     assert sorted(select_candidates(short, 2, sweeps=0)) != [1, 2]
     assert sorted(select_candidates(short, 2)) == [1, 2]

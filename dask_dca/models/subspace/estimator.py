@@ -364,7 +364,7 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
         rank = max(1, min(wanted.sketch_dim, rows.n_features - 1, _MAX_COMPLETION_RANK))
         completion, k, in_blocks, (self.n_unobserved_rows_, n_observed) = fit_completion(rows, rank, run)
         self.n_missing_entries_ = rows.n_rows * rows.n_features - n_observed
-        filled = complete_rows(rows, completion, rows_of_holes=False)
+        filled = complete_rows(rows, completion, fill_unobserved_rows=False)
         self._fit_robust(filled, wanted, settings, replace(run, reads=Reads(filled.source, run.n_passes)))
         keep_completion(self, completion)
         n, p = rows.n_rows - self.n_unobserved_rows_, rows.n_features
