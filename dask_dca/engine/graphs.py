@@ -63,14 +63,15 @@ def state_tasks(key: str, state: Any, *, shared: bool = False) -> dict[Any, Any]
     from dask.task_spec import Alias, DataNode, Task, TaskRef
 
     if isinstance(state, TaskRef):
-        return {key: Task(key, _identity, state)}
+        return {key: Task(key, identity, state)}
     if not isinstance(state, Delayed):
         return {key: DataNode(key, state)}
     own = {} if shared else dict(state.__dask_graph__())
     return {**own, key: Alias(key, state.key)}
 
 
-def _identity(value: T) -> T:
+def identity(value: T) -> T:
+    """Return a value, as a task of its own."""
     return value
 
 

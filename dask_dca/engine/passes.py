@@ -19,7 +19,7 @@ from dask_dca.engine.computing import compute_delayed, compute_with_state, scatt
 from dask_dca.engine.cubes import labelled
 from dask_dca.engine.entry import array_bytes, check_blocks
 from dask_dca.engine.fingerprint import fingerprint_pass, with_fingerprint
-from dask_dca.engine.graphs import add_merge_tasks, array_of_tasks, block_tasks, with_weights
+from dask_dca.engine.graphs import add_merge_tasks, array_of_tasks, block_tasks, identity, with_weights
 from dask_dca.engine.numerics import call_on_one_blas_thread, numpy_defaults, one_blas_thread
 from dask_dca.engine.types import Pass as Pass
 from dask_dca.engine.types import Reads as Reads
@@ -152,12 +152,8 @@ def optimized_with_arrays(value: Any, name: str) -> Delayed:
     among objects that are optimised in the same way.
     value: a Delayed on top of layers of arrays; name: the last task is called dca-<name>.
     """
-    last = delayed(_identity, pure=False)(value, dask_key_name=f"dca-{name}-{uuid.uuid4().hex}")
+    last = delayed(identity, pure=False)(value, dask_key_name=f"dca-{name}-{uuid.uuid4().hex}")
     return _ArrayDelayed(last.key, last.dask, layer=last.key)
-
-
-def _identity(value: T) -> T:
-    return value
 
 
 def _run_inline(rows: Rows, job: Pass[T], state: Any) -> T:
