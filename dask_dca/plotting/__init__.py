@@ -1,4 +1,4 @@
-"""Pictures of models and of what certifies them. Needs matplotlib: `pip install "dask-dca[plot]"`."""
+"""Plots of models and of their certificates. Needs matplotlib: `pip install "dask-dca[plot]"`."""
 
 from __future__ import annotations
 
@@ -99,20 +99,20 @@ def plot_summary(
     labels: Sequence[str] | None = None,
 ) -> Figure:
     """
-    Draw a model on one page: its parts, where they lie in the data, what it rests on.
+    Draw a summary of a model: its components, their position in the data, and its certificate.
 
     Parameters
     ----------
     model : estimator
         A fitted model of any kind.
     X : array-like of shape (n, p), optional
-        The data; without them pictures that need them are left out.
+        The data; plots that need them are omitted if None.
     shape : tuple of int, optional
         Lines and columns of the pixel grid, if the rows of a factorization are pixels.
     feature_axis : array-like of shape (p,), optional
-        Where the features of a factorization stand, such as wavelengths.
+        Positions of the features of a factorization, such as wavelengths.
     feature_label : str, default "feature"
-        What that is.
+        Label of this axis.
     labels : sequence of str, optional
         Names of the anchors; by default their row numbers.
 
@@ -126,7 +126,7 @@ def plot_summary(
     NotFittedError
         The model is not fitted yet.
     DCAError
-        Matplotlib is missing, or the shape doesn't fit.
+        Matplotlib is missing, or the shape does not match.
     """
     if hasattr(model, "fit"):
         check_is_fitted(model)
@@ -151,7 +151,7 @@ def plot_summary(
 
 
 def _drawings(model: Any, X: Any, labels: Sequence[str] | None, axis: dict[str, Any]) -> list[Callable[..., Axes]]:
-    """The pictures of a kind of model, the most telling first."""
+    """List the plots for a model, the most informative first."""
     own: list[Callable[..., Axes]] = []
     seen = X is not None
     if hasattr(model, "basis_"):

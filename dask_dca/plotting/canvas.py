@@ -1,4 +1,4 @@
-"""Where pictures are drawn, in which colours, and what they take from a model."""
+"""Figures, axes, colours and samples for the plots."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ ANCHOR: Final = "#D55E00"
 CONE: Final = "#0072B2"
 GREY: Final = "#9A9A9A"
 INK: Final = "#333333"
-VECTORS: Final = 5000  # dots up to which each is a shape of its own in a vector graphic
-_FLAT: Final = 1e-3  # of its size: the least range that the upright axis of a curve shows
-_WRITTEN: Final = 10  # columns of a matrix up to which numbers stand in its cells
-_STRONG: Final = 0.5  # how opaque the strongest cell is: ink on it is readable on light and dark paper
-_MOST_TICKS: Final = 25  # names along a matrix
-_SAMPLE: Final = (64, 64)  # runs of rows, and rows a run, that are drawn
+MAX_DOTS: Final = 5000  # number of points above which they are rasterized in vector graphics
+_MIN_RELATIVE_RANGE: Final = 1e-3  # minimum range of the vertical axis of a curve, relative to its values
+_MAX_NUMBERED_COLUMNS: Final = 10  # maximum number of columns of a heat map with numbers in its cells
+_MAX_OPACITY: Final = 0.5  # opacity of the strongest cell, on which text is readable in light and dark themes
+_MAX_TICKS: Final = 25  # maximum number of tick labels along an axis of a heat map
+_SAMPLE_RUNS: Final = (64, 64)  # number and length of the runs of rows that are drawn
 
 
 def line_style(i: int) -> dict[str, str]:
-    """Give the i-th line a look of its own."""
+    """Return colour and style of the i-th line."""
     return {"color": COLOURS[i % len(COLOURS)], "linestyle": _STYLES[i // len(COLOURS) % len(_STYLES)]}
 
 
 def make_figure(size: tuple[float, float]) -> Any:
-    """Make a figure that no global state keeps alive.
+    """Make a figure outside pyplot's global state.
 
     size: width and height in inches.
     Raises DCAError: matplotlib is missing.
@@ -56,17 +56,14 @@ def make_figure(size: tuple[float, float]) -> Any:
 
 
 def make_axes(ax: Any) -> Any:
-    """Return axes to draw on.
-
-    ax: given ones; None makes a figure of their own.
-    """
+    """Return the given axes, or those of a new figure if None."""
     return make_figure((6.4, 4.4)).subplots() if ax is None else ax
 
 
 def check_pixels(shape: tuple[int, int], count: int, what: str) -> None:
-    """Refuse an image of another size.
+    """Check that an image has the right number of pixels.
 
-    shape: lines and columns of the image; count: how many numbers it shall hold; what: what these are, for the message.
+    shape: lines and columns; count: number of values; what: description of the values, for the message.
     Raises InvalidInputError: lines times columns is another number.
     """
     if shape[0] * shape[1] != count:
@@ -75,9 +72,9 @@ def check_pixels(shape: tuple[int, int], count: int, what: str) -> None:
 
 
 def require(model: Any, *names: str) -> None:
-    """Refuse a model that lacks what a picture shows: results, by name, or methods.
+    """Check that a model has the attributes or methods that a plot needs.
 
-    Raises NotFittedError: the model is not fitted yet; InvalidInputError: it has no such thing, or it is empty.
+    Raises NotFittedError: the model is not fitted yet; InvalidInputError: one of them is missing or empty.
     """
     for name in names:
         found = getattr(model, name, getattr(model, name.removesuffix("_"), None))
@@ -89,34 +86,31 @@ def require(model: Any, *names: str) -> None:
 
 
 def value_of(model: Any, name: str) -> Any:
-    """Take a value of a fitted model or of an `AnchorResult`.
-
-    name: the result's name of it, which the model's ends in one underscore more.
-    """
+    """Return an attribute of an `AnchorResult`, or the one with a trailing underscore of a fitted model."""
     return getattr(model, f"{name}_") if hasattr(model, f"{name}_") else getattr(model, name)
 
 
 def short(name: Any, most: int = 17) -> str:
-    """Cut a long name, and leave out what can't be printed; what matplotlib would read as a formula stays a text."""
+    """Truncate a long name, replace control characters, and escape matplotlib's math text."""
     text = "".join(char if char.isprintable() else " " for char in str(name)).replace("$", r"\$")
     return text if len(text) <= most else text[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def legend_below(ax: Any, columns: int = 3) -> None:
-    """Set the legend below the axes, where it covers no data."""
+    """Place the legend below the axes."""
     ax.figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=columns, fontsize="small",
                      frameon=False)  # fmt: skip
 
 
 def legend_beside(ax: Any) -> None:
-    """Set the legend to the right of the axes."""
+    """Place the legend to the right of the axes."""
     ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize="small", frameon=False)
 
 
 def sample_of(X: Any) -> Floats:
-    """Bring rows that are drawn to this process: all, or runs that are spread over large data."""
+    """Fetch the rows to be drawn: all, or evenly spread runs of large data."""
     rows = as_rows(X)
-    return fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE), Run())
+    return fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE_RUNS), Run())
 
 
 def draw_curve(
@@ -128,10 +122,10 @@ def draw_curve(
     after: int | None = None,
     level: tuple[float, str] | None = None,
 ) -> None:
-    """Draw a curve over whole numbers.
+    """Draw a curve over integers.
 
-    values (m,): its values; labels: what the axes are; first: number of the first value; after: a dashed upright line
-    after that many values; level: a dashed line at a height, and its name.
+    values (m,); labels: of the axes; first: number of the first value; after: number of values before a dashed vertical
+    line; level: height and name of a dashed horizontal line.
     """
     y = np.asarray(values, dtype=np.float64)
     x = np.arange(first, first + len(y))
@@ -142,7 +136,7 @@ def draw_curve(
         ax.axhline(level[0], color=INK, linewidth=1.2, linestyle="--", label=level[1])
     if after is not None:
         ax.axvline(first + after - 0.5, color=INK, linewidth=1.2, linestyle="--")
-    room = 0.08 * max(high - low, _FLAT * max(abs(low), abs(high)), 1e-12)
+    room = 0.08 * max(high - low, _MIN_RELATIVE_RANGE * max(abs(low), abs(high)), 1e-12)
     middle, half = (low + high) / 2.0, max((high - low) / 2.0, 4.0 * room)
     ax.set(xlabel=labels[0], ylabel=labels[1], xlim=(first - 0.5, first + len(y) - 0.5))
     ax.set_ylim(middle - half - room, middle + half + 2.0 * room)
@@ -150,30 +144,27 @@ def draw_curve(
     ax.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     ax.grid(axis="y", linewidth=0.6, alpha=0.5)
     if level is not None:
-        ax.legend(loc="best", fontsize="small", frameon=False)  # where the curve leaves room
+        ax.legend(loc="best", fontsize="small", frameon=False)  # away from the curve
 
 
 def draw_heat(ax: Any, matrix: NDArray[Any], rows: Sequence[str], columns: Sequence[str]) -> None:
-    """Draw a matrix as cells, blue above zero and orange below, the larger the stronger; numbers where there is room.
-
-    matrix (a, b): the numbers; rows, columns: their names.
-    """
+    """Draw a heat map, blue above zero and orange below, with numbers if it is small; rows, columns: labels."""
     from matplotlib.colors import LinearSegmentedColormap, to_rgb
 
-    ends = [(0.0, (*to_rgb(ANCHOR), _STRONG)), (0.5, (*to_rgb(ANCHOR), 0.0))]
-    ends += [(0.5, (*to_rgb(CONE), 0.0)), (1.0, (*to_rgb(CONE), _STRONG))]
+    ends = [(0.0, (*to_rgb(ANCHOR), _MAX_OPACITY)), (0.5, (*to_rgb(ANCHOR), 0.0))]
+    ends += [(0.5, (*to_rgb(CONE), 0.0)), (1.0, (*to_rgb(CONE), _MAX_OPACITY))]
     most = max(float(np.nanmax(np.abs(matrix), initial=0.0)), 1e-300)
     shades = LinearSegmentedColormap.from_list("signed", ends)
     ax.imshow(matrix, cmap=shades, vmin=-most, vmax=most, aspect="auto", interpolation="none")
-    if matrix.shape[1] <= _WRITTEN and matrix.shape[0] <= _MOST_TICKS:
+    if matrix.shape[1] <= _MAX_NUMBERED_COLUMNS and matrix.shape[0] <= _MAX_TICKS:
         for i, j in np.ndindex(*matrix.shape):
-            ax.text(j, i, _in_cell(float(matrix[i, j])), ha="center", va="center", fontsize="small")
+            ax.text(j, i, _cell_text(float(matrix[i, j])), ha="center", va="center", fontsize="small")
     for axis, names in ((ax.yaxis, rows), (ax.xaxis, columns)):
-        steps = range(0, len(names), max(1, -(-len(names) // _MOST_TICKS)))
+        steps = range(0, len(names), max(1, -(-len(names) // _MAX_TICKS)))
         axis.set_ticks(steps, [short(names[i]) for i in steps], fontsize="small")
     if max((len(str(name)) for name in columns), default=0) > 2:
         ax.tick_params(axis="x", labelrotation=90)
 
 
-def _in_cell(value: float) -> str:
+def _cell_text(value: float) -> str:
     return f"{value:.2f}".replace("-", "\N{MINUS SIGN}")

@@ -1,4 +1,4 @@
-"""What a model rests on: votes, coverage, rows by plane and proportions, the paper's bound, and curves of a fit."""
+"""Plots of certificates: votes, coverage, rows in planes and by proportions, the paper's bound, and fit curves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dask_dca.plotting.canvas import (
     CONE,
     GREY,
     INK,
-    VECTORS,
+    MAX_DOTS,
     draw_curve,
     legend_below,
     line_style,
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from dask_dca.geometry.arrays import Floats
 
-_ABOVE: Final = 5.0  # how many times the second the first value is, to be left out of the picture
-_BEYOND: Final = 4  # times the number kept: correlations that are drawn
+_SKIP_RATIO: Final = 5.0  # ratio of the first eigenvalue to the second above which it is omitted
+_DRAWN_RATIO: Final = 4  # number of correlations that are drawn, relative to the number that is kept
 
 
 def plot_votes(model: Any, *, top: int = 20, labels: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
@@ -47,13 +47,13 @@ def plot_votes(model: Any, *, top: int = 20, labels: Sequence[str] | None = None
     Parameters
     ----------
     model : estimator or AnchorResult
-        A fitted model of any kind; of one that keeps no other candidates its anchors alone are drawn.
+        A fitted model of any kind; only the anchors are drawn if it has no other candidates.
     top : int, default 20
-        How many candidates besides the anchors are drawn at most.
+        Maximum number of other candidates.
     labels : sequence of str, optional
         Names of the anchors; by default their row numbers.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -65,7 +65,7 @@ def plot_votes(model: Any, *, top: int = 20, labels: Sequence[str] | None = None
     NotFittedError
         The model is not fitted yet.
     DCAError
-        Matplotlib is missing, or the model has no such picture.
+        Matplotlib is missing, or the model does not support this plot.
     """
     require(model, "vote_share_")
     ax = make_axes(ax)
@@ -86,7 +86,7 @@ def plot_votes(model: Any, *, top: int = 20, labels: Sequence[str] | None = None
 
 
 def _other_candidates(model: Any, top: int) -> tuple[NDArray[np.int64], Floats, Floats]:
-    """The leading rows with votes that are no anchors, their shares and bounds; none where components share votes."""
+    """Leading candidates that are not anchors, with vote shares and bounds; empty if components share votes."""
     none = np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros((0, 2))
     if not (hasattr(model, "candidates_") or hasattr(model, "candidates")):
         return none
@@ -102,14 +102,14 @@ def _other_candidates(model: Any, top: int) -> tuple[NDArray[np.int64], Floats, 
 
 def plot_coverage(model: Any, *, ax: Axes | None = None) -> Axes:
     """
-    Draw how much of the data's extent the first anchors, one up to all k, reach on fresh planes.
+    Draw the coverage of the data by the first anchors, one up to all k, on fresh planes.
 
     Parameters
     ----------
     model : NMF or AnchorResult
-        What was found.
+        A fitted model or a result.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -121,7 +121,7 @@ def plot_coverage(model: Any, *, ax: Axes | None = None) -> Axes:
     NotFittedError
         The model is not fitted yet.
     DCAError
-        Matplotlib is missing, or the model has no such picture.
+        Matplotlib is missing, or the model does not support this plot.
     """
     require(model, "coverage_curve_")
     ax = make_axes(ax)
@@ -135,18 +135,18 @@ def plot_coverage(model: Any, *, ax: Axes | None = None) -> Axes:
 
 def plot_corners(model: Any, X: Any = None, *, labels: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
     """
-    Draw rows and anchors by their proportions, in the plane in which the anchors differ most: good ones are corners.
+    Draw rows and anchors by their proportions, in the plane in which the anchors differ most.
 
     Parameters
     ----------
     model : NMF
         A fitted model.
     X : array-like of shape (n, p), optional
-        Data; of chunked data a sample of at most 4,096 rows is read.
+        Data; a sample of at most 4,096 rows is read.
     labels : sequence of str, optional
         Names of the anchors; by default their numbers, which start at 0.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -158,7 +158,7 @@ def plot_corners(model: Any, X: Any = None, *, labels: Sequence[str] | None = No
     NotFittedError
         The model is not fitted yet.
     DCAError
-        Matplotlib is missing, or the model has no such picture.
+        Matplotlib is missing, or the model does not support this plot.
     """
     require(model, "components_", "anchor_indices_")
     ax = make_axes(ax)
@@ -169,7 +169,7 @@ def plot_corners(model: Any, X: Any = None, *, labels: Sequence[str] | None = No
     axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), [0, 1]] < 0.0, -1.0, 1.0)  # the same sign everywhere
     if X is not None:
         points = (_proportions(np.maximum(sample_of(X), 0.0)) - centre) @ axes
-        ax.scatter(*points.T, s=5, color=GREY, alpha=0.5, linewidths=0, label="rows", rasterized=len(points) > VECTORS)
+        ax.scatter(*points.T, s=5, color=GREY, alpha=0.5, linewidths=0, label="rows", rasterized=len(points) > MAX_DOTS)
     marks = (anchors - centre) @ axes
     ax.scatter(*marks.T, s=36, marker="D", color=ANCHOR, edgecolors="white", linewidths=0.8, label="anchors")
     names = [str(i) for i in range(len(marks))] if labels is None else labels
@@ -200,15 +200,15 @@ def plot_plane(
     Parameters
     ----------
     model : NMF or AnchorResult
-        What was found in X.
+        A model or a result of X.
     X : array-like of shape (n, p)
-        The data; of chunked data a sample of at most 4,096 rows is read.
+        The data; a sample of at most 4,096 rows is read.
     pair : tuple of int, optional
-        Which two anchors span the direction; by default the two that are furthest apart.
+        The two anchors that define the direction; by default those furthest apart.
     labels : sequence of str, optional
         Names of the anchors; by default their row numbers.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -220,7 +220,7 @@ def plot_plane(
     NotFittedError
         The model is not fitted yet.
     DCAError
-        Matplotlib is missing, the model has no such picture, or the pair is none of the anchors.
+        Matplotlib is missing, the model does not support this plot, or the pair is invalid.
     """
     require(model, "indices" if hasattr(model, "indices") else "anchor_indices_")
     ax = make_axes(ax)
@@ -234,7 +234,7 @@ def plot_plane(
     ax.fill([0, far, far], [0, *(far * edges)], color=CONE, alpha=0.12, linewidth=0, label="cone of the anchors")
     for slope in edges:
         ax.plot([0, far], [0, far * slope], color=CONE, linewidth=1)
-    ax.scatter(*points.T, s=5, color=GREY, alpha=0.5, linewidths=0, label="rows", rasterized=len(points) > VECTORS)
+    ax.scatter(*points.T, s=5, color=GREY, alpha=0.5, linewidths=0, label="rows", rasterized=len(points) > MAX_DOTS)
     ax.scatter(*marks.T, s=42, color=ANCHOR, edgecolors="white", linewidths=0.8, zorder=3, label="anchors")
     for i in sorted({int(slopes.argmin()), int(slopes.argmax())}):
         text = labels[i] if labels is not None else f"row {indices[i]}"
@@ -250,7 +250,7 @@ def plot_plane(
 
 
 def _plane(anchors: Floats, sample: Floats, pair: tuple[int, int] | None) -> tuple[Floats, Floats]:
-    """Reference axis, and the direction between two anchors at right angles to it, both of length one."""
+    """Reference axis, and the direction between two anchors orthogonal to it, both unit vectors."""
     axis = np.ones(anchors.shape[1])
     if (anchors.sum(axis=1) <= 0).any():
         axis = sample.mean(axis=0)
@@ -274,24 +274,24 @@ def plot_success(
     ax: Axes | None = None,
 ) -> Axes:
     """
-    Draw how often votes find all anchors, and the theorem's bound, against the number of sub-problems.
+    Draw the success rate of voting, and the theorem's bound, over the number of sub-problems.
 
     Parameters
     ----------
     places : array_like, shape (n, d)
         Rows in a slice of the cone: rows of height one, or their coordinates.
     anchors : array_like of int, shape (k,)
-        Which rows (of Y where given) are the anchors.
+        Row numbers of the anchors (in Y if given).
     Y : array_like, shape (m, d), optional
-        Rows that anchors are chosen from.
+        Rows from which anchors are chosen.
     n_planes : int, default 20000
-        Planes that the probabilities are measured on.
+        Number of planes for measuring probabilities.
     trials : int, default 300
-        Trials for each number of sub-problems.
+        Number of trials for each number of sub-problems.
     seed : int, default 0
         Seed of planes and trials.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -330,7 +330,7 @@ def plot_refinement(model: Any, *, ax: Axes | None = None) -> Axes:
     model : estimator
         A fitted model with `log_likelihoods_`: a mixture, a hidden Markov model, a Kalman filter.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -354,14 +354,14 @@ def plot_refinement(model: Any, *, ax: Axes | None = None) -> Axes:
 
 def plot_criterion(model: Any, *, ax: Axes | None = None) -> Axes:
     """
-    Draw the criterion (BIC) of the numbers of components that were tried: least at the one that was chosen.
+    Draw the BIC over the numbers of components that were tried.
 
     Parameters
     ----------
     model : GaussianMixture
         A mixture whose number of components was "auto".
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -387,15 +387,15 @@ def plot_criterion(model: Any, *, ax: Axes | None = None) -> Axes:
 
 def plot_spectrum(model: Any, *, ax: Axes | None = None) -> Axes:
     """
-    Draw the values by which dimensions were kept; a dashed upright line parts those that were from the others.
+    Draw the spectrum from which dimensions were selected; a dashed vertical line separates the selected ones.
 
     Parameters
     ----------
     model : SubspaceClustering, LatentDirichletAllocation or KalmanFilter
         A fitted model: eigenvalues of the graph of rows or of the words' co-occurrence, or the canonical correlations
-        of past and future. A first eigenvalue that is more than five times the second is above the picture.
+        of past and future. A first eigenvalue that is more than five times the second is omitted.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -413,13 +413,13 @@ def plot_spectrum(model: Any, *, ax: Axes | None = None) -> Axes:
     ax = make_axes(ax)
     if hasattr(model, "canonical_correlations_"):
         k = model.n_dim_state_
-        values = np.asarray(model.canonical_correlations_)[: _BEYOND * (k + 1)]
+        values = np.asarray(model.canonical_correlations_)[: _DRAWN_RATIO * (k + 1)]
         draw_curve(ax, values, ("dimension of the state", "correlation"), after=k)
         ax.set_title("Past and future")
         return ax
     values, edge = np.asarray(model.spectrum_), float(getattr(model, "noise_edge_", np.nan))
     k = model.n_clusters_ if hasattr(model, "n_clusters_") else model.n_components_
-    skipped = int(len(values) > 1 and values[0] > _ABOVE * values[1])
+    skipped = int(len(values) > 1 and values[0] > _SKIP_RATIO * values[1])
     seen = np.isfinite(edge) and edge <= values[skipped]
     level = (edge, "noise ends here") if seen else None
     draw_curve(ax, values[skipped:], ("number", "eigenvalue"), first=1 + skipped, after=k - skipped, level=level)

@@ -1,4 +1,4 @@
-"""Mixtures and clusters: where components lie, the embedding, anchors as images, the graph of anchors."""
+"""Plots of mixtures and clusters: components, embeddings, anchors as images, and the graph of anchors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dask_dca.plotting.canvas import (
     ANCHOR,
     CONE,
     GREY,
-    VECTORS,
+    MAX_DOTS,
     check_pixels,
     legend_below,
     legend_beside,
@@ -35,40 +35,40 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats
 
 
-_BESIDE: Final = 9.0  # points from a mean to its name, away from the anchor
-_CIRCLE: Final = 100  # corners of an ellipse
+_LABEL_OFFSET: Final = 9.0  # offset of a label from a mean, away from the anchor, in points
+_ELLIPSE_POINTS: Final = 100  # number of vertices of an ellipse
 
 
 def plot_components(
     model: Any, X: Any = None, *, labels: Sequence[str] | None = None, anchors: bool = True, ax: Axes | None = None
 ) -> Axes:
     """
-    Draw rows and components in the two leading signature coordinates, with the rows that stand for components.
+    Draw rows and components in the two leading signature coordinates, with the anchors.
 
     Parameters
     ----------
     model : GaussianMixture
         A fitted model.
     X : array-like of shape (n, p), optional
-        The data; of chunked data a sample of at most 4,096 rows is read.
+        The data; a sample of at most 4,096 rows is read.
     labels : sequence of str, optional
         Names of the components; by default their numbers.
     anchors : bool, default True
         Mark the anchors.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes. Ellipses hold half of a component's rows.
+        The axes. Ellipses contain half of a component's probability.
 
     Raises
     ------
     NotFittedError
         The model is not fitted yet.
     DCAError
-        Matplotlib is missing, or the model has no such picture.
+        Matplotlib is missing, or the model does not support this plot.
     """
     require(model, "signature_axes_")
     ax = make_axes(ax)
@@ -81,11 +81,11 @@ def plot_components(
     degrees = getattr(model, "degrees_of_freedom_", np.inf)
     for j, mean in enumerate(means):
         if X is not None:
-            look = {"color": line_style(j)["color"], "alpha": 0.6, "rasterized": len(points) > VECTORS}
+            look = {"color": line_style(j)["color"], "alpha": 0.6, "rasterized": len(points) > MAX_DOTS}
             ax.scatter(*points[components == j].T, s=5, linewidths=0, **look)
         ax.plot(*_ellipse(mean, _projected(model, j, axes), degrees).T, linewidth=1.4, **line_style(j))
         name = short(labels[j] if labels is not None else str(j))
-        beside = 0 if not anchors else _BESIDE if marks[j, 1] <= mean[1] else -_BESIDE
+        beside = 0 if not anchors else _LABEL_OFFSET if marks[j, 1] <= mean[1] else -_LABEL_OFFSET
         ax.annotate(name, mean, (0, beside), textcoords="offset points", ha="center", va="center", fontsize="small",
                     fontweight="bold", zorder=5)  # fmt: skip
     if anchors:
@@ -105,9 +105,9 @@ def _projected(model: Any, j: int, axes: Floats) -> Floats:
 
 
 def _ellipse(mean: Floats, covariance: Floats, degrees: float) -> Floats:
-    """Outline that holds half of a component in the plane."""
+    """Ellipse that contains half of a component's probability in the plane."""
     values, vectors = np.linalg.eigh(covariance)
-    turn = np.linspace(0.0, 2.0 * np.pi, _CIRCLE)
+    turn = np.linspace(0.0, 2.0 * np.pi, _ELLIPSE_POINTS)
     half = 2.0 * np.log(2.0) if np.isinf(degrees) else degrees * (2.0 ** (2.0 / degrees) - 1.0)
     radii = np.sqrt(half * np.maximum(values, 0.0))
     return np.asarray(mean + (np.column_stack([np.cos(turn), np.sin(turn)]) * radii) @ vectors.T)
@@ -117,7 +117,7 @@ def plot_anchor_images(
     model: Any, shape: tuple[int, int], *, labels: Sequence[str] | None = None, figure: Any = None
 ) -> Figure:
     """
-    Draw the rows that stand for components as images, above the components' means.
+    Draw the anchors of the components as images, above the means.
 
     Parameters
     ----------
@@ -128,19 +128,19 @@ def plot_anchor_images(
     labels : sequence of str, optional
         Titles; by default weights and row numbers.
     figure : matplotlib.figure.Figure or SubFigure, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
     matplotlib.figure.Figure
-        The figure: real rows above, means below.
+        The figure, with anchors above means.
 
     Raises
     ------
     NotFittedError
         The model is not fitted yet.
     DCAError
-        Matplotlib is missing, the model has no such picture, or the shape doesn't hold p pixels.
+        Matplotlib is missing, the model does not support this plot, or the shape does not match p pixels.
     """
     require(model, "means_", "anchors_")
     k, p = model.means_.shape
@@ -176,7 +176,7 @@ def plot_clusters(model: Any, X: Any, *, ax: Axes | None = None) -> Axes:
     X : array-like of shape (n, p)
         Data, as for `fit`; of large data some 4,000 rows are read and drawn.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -188,7 +188,7 @@ def plot_clusters(model: Any, X: Any, *, ax: Axes | None = None) -> Axes:
     NotFittedError
         The model is not fitted yet.
     DCAError
-        Matplotlib is missing, the model has no such picture, or the data can't be used.
+        Matplotlib is missing, the model does not support this plot, or the data can't be used.
     """
     require(model, "sketch_", "predict")
     ax = make_axes(ax)
@@ -214,18 +214,18 @@ def plot_cluster_anchors(
     model: Any, shape: tuple[int, int] | None = None, *, most: int = 8, figure: Any = None
 ) -> Figure:
     """
-    Draw the anchors of each cone, one line per cluster: as images, or as frames of features.
+    Draw the anchors of each cone, one line per cluster: as images, or as curves over the features.
 
     Parameters
     ----------
     model : SubspaceClustering
         A fitted model.
     shape : tuple of int, optional
-        Lines and columns of an image; their product is the number of features. None draws frames.
+        Lines and columns of an image; their product is the number of features. Curves if None.
     most : int, default 8
-        Anchors of a cluster at most.
+        Maximum number of anchors per cluster.
     figure : matplotlib.figure.Figure or SubFigure, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -237,7 +237,7 @@ def plot_cluster_anchors(
     NotFittedError
         The model is not fitted yet.
     DCAError
-        Matplotlib is missing, the model has no such picture, or the shape doesn't hold the features.
+        Matplotlib is missing, the model does not support this plot, or the shape does not match the features.
     """
     require(model, "n_clusters_", "components_")
     p = model.n_features_in_
@@ -259,7 +259,7 @@ def plot_cluster_anchors(
 
 def plot_anchor_graph(model: Any, *, labels: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
     """
-    Draw the anchors as nodes on a circle, joined by the cosine of their angle: clusters are what hangs together.
+    Draw the anchors as nodes on a circle, with edges weighted by the cosine of their angle.
 
     Parameters
     ----------
@@ -268,7 +268,7 @@ def plot_anchor_graph(model: Any, *, labels: Sequence[str] | None = None, ax: Ax
     labels : sequence of str, optional
         Names of the anchors; by default their row numbers.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -280,7 +280,7 @@ def plot_anchor_graph(model: Any, *, labels: Sequence[str] | None = None, ax: Ax
     NotFittedError
         The model is not fitted yet.
     DCAError
-        Matplotlib is missing, or the model has no such picture.
+        Matplotlib is missing, or the model does not support this plot.
     """
     require(model, "anchor_clusters_", "components_")
     ax = make_axes(ax)
@@ -306,13 +306,13 @@ def plot_anchor_graph(model: Any, *, labels: Sequence[str] | None = None, ax: Ax
         ax.annotate(name, (1.1 * x, 1.1 * y), ha="center", va="center", fontsize="xx-small")
     ax.set_aspect("equal")
     ax.set_axis_off()
-    ax.set_title("Anchors, joined where they are alike")
+    ax.set_title("Anchors, joined by similarity")
     legend_beside(ax)
     return ax
 
 
 def _coordinates(model: Any, rows: NDArray[Any]) -> Floats:
-    """Rows in the sketch of the model; unit rows themselves where it has none."""
+    """Coordinates of rows in the sketch of the model, or unit rows if it has none."""
     if not model.sketch_.shape[1]:
         return unit_rows(rows.astype(np.float64))
     return np.concatenate([placed for _, placed in placed_tiles([rows], 0, model.sketch_)])

@@ -1,4 +1,4 @@
-"""Rows as bars, lines or images, many as a map of cells or side by side; coefficients as images; topics."""
+"""Plots of rows as bars, lines, images or heat maps; of coefficients as images; and of topics."""
 
 from __future__ import annotations
 
@@ -30,16 +30,13 @@ if TYPE_CHECKING:
 
     from dask_dca.geometry.arrays import Floats
 
-FEW: Final = 24  # features up to which each has a bar
-_POINTS: Final = 240  # points of a line, and columns of a map; of more the extreme one of each stretch
-_COLUMNS = 4
+MAX_BARS: Final = 24  # maximum number of features that are drawn as bars
+_MAX_POINTS: Final = 240  # maximum number of points of a line, and of columns of a heat map
+_TOPICS_PER_LINE = 4  # number of topics side by side
 
 
-def places_of(names: Any) -> Floats:
-    """Say where features stand: their names where these are rising numbers, such as wavelengths; else 0, 1, ...
-
-    Returns (p,).
-    """
+def feature_positions(names: Any) -> Floats:
+    """Positions of features (p,): their names if these are increasing numbers, such as wavelengths; else 0, 1, ..."""
     try:
         places = np.array([float(name) for name in names])
     except ValueError:
@@ -56,20 +53,20 @@ def plot_row(
     ax: Axes | None = None,
 ) -> Axes:
     """
-    Draw one row: a bar a feature where they are few, else a line over the features.
+    Draw one row: as a bar per feature if there are few, else as a line over the features.
 
     Parameters
     ----------
     row : array-like of shape (p,)
         The row.
     names : sequence of str, optional
-        Names of the features; numbers are places on the axis.
+        Names of the features; increasing numbers are positions on the axis.
     bounds : tuple of float, optional
-        Least and greatest value that the axis holds, for rows that are compared; by default the row's.
+        Range of the axis, for the comparison of rows; by default that of the row.
     anchor : bool, default True
-        Whether it is a real row: orange; else blue.
+        Whether it is a row of the data, drawn orange; else blue.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -86,7 +83,7 @@ def plot_row(
     low, high = bounds if bounds is not None else (float(values.min()), float(values.max()))
     ends = (min(low, 0.0), max(high, 0.0) if max(high, -low) > 0.0 else 1.0)
     labels = [f"feature {i}" for i in range(len(values))] if names is None else list(names)
-    (_bars if len(values) <= FEW else _line)(ax, values, labels, ends, ANCHOR if anchor else CONE)
+    (_bars if len(values) <= MAX_BARS else _line)(ax, values, labels, ends, ANCHOR if anchor else CONE)
     ax.spines[["top", "right"]].set_visible(False)
     return ax
 
@@ -102,9 +99,9 @@ def _bars(ax: Any, values: Floats, names: Sequence[str], ends: tuple[float, floa
 
 
 def _line(ax: Any, values: Floats, names: Sequence[str], ends: tuple[float, float], colour: str) -> None:
-    places = places_of(names)
-    kept = _telling(np.abs(values)[None], _POINTS // 2)
-    kept = np.unique(np.r_[0, kept, _telling(-values[None], _POINTS // 2), len(values) - 1])
+    places = feature_positions(names)
+    kept = _extremes(np.abs(values)[None], _MAX_POINTS // 2)
+    kept = np.unique(np.r_[0, kept, _extremes(-values[None], _MAX_POINTS // 2), len(values) - 1])
     ax.fill_between(places[kept], values[kept], color=colour, alpha=0.16, linewidth=0)
     ax.plot(places[kept], values[kept], color=colour, linewidth=1.5)
     ax.set(xlim=(places[0], places[-1]), ylim=(ends[0] * 1.04, ends[1] * 1.04))
@@ -115,8 +112,8 @@ def _line(ax: Any, values: Floats, names: Sequence[str], ends: tuple[float, floa
             tick.set_horizontalalignment(side)
 
 
-def _telling(sizes: Floats, most: int) -> NDArray[np.int64]:
-    """Columns that are drawn of many: of each stretch that of the greatest size in any row."""
+def _extremes(sizes: Floats, most: int) -> NDArray[np.int64]:
+    """Select columns to draw: the one of greatest absolute value in each interval."""
     width = sizes.shape[1]
     edges = np.unique(np.arange(most + 1) * width // most)
     greatest = sizes.max(axis=0)
@@ -127,18 +124,18 @@ def plot_rows(
     rows: Any, *, labels: Sequence[str] | None = None, names: Sequence[str] | None = None, ax: Axes | None = None
 ) -> Axes:
     """
-    Draw many rows as a map: a line of cells a row, a column a feature.
+    Draw many rows as a heat map.
 
     Parameters
     ----------
     rows : array-like of shape (k, p)
-        The rows; of more than 240 features that of the greatest size in each stretch is drawn.
+        The rows; for more than 240 features the one of greatest absolute value in each interval is drawn.
     labels : sequence of str, optional
         Names of the rows; by default their numbers.
     names : sequence of str, optional
         Names of the features; by default their numbers.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -152,19 +149,14 @@ def plot_rows(
     """
     ax = make_axes(ax)
     values = np.nan_to_num(np.asarray(rows, dtype=np.float64))
-    kept = _telling(np.abs(values), _POINTS) if values.shape[1] > _POINTS else np.arange(values.shape[1])
+    kept = _extremes(np.abs(values), _MAX_POINTS) if values.shape[1] > _MAX_POINTS else np.arange(values.shape[1])
     columns = [str(i) for i in kept] if names is None else [names[i] for i in kept]
     draw_heat(ax, values[:, kept], [str(i) for i in range(len(values))] if labels is None else labels, columns)
     return ax
 
 
 def plot_images(
-    rows: Any,
-    shape: tuple[int, int],
-    *,
-    titles: Sequence[str] | None = None,
-    columns: int = 6,
-    ax: Axes | None = None,
+    rows: Any, shape: tuple[int, int], *, titles: Sequence[str] | None = None, columns: int = 6, ax: Axes | None = None
 ) -> Axes:
     """
     Draw rows as images side by side, in shades of grey on one scale.
@@ -180,7 +172,7 @@ def plot_images(
     columns : int, default 6
         Images side by side.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -190,7 +182,7 @@ def plot_images(
     Raises
     ------
     DCAError
-        Matplotlib is missing, or the shape doesn't hold p pixels.
+        Matplotlib is missing, or the shape does not match p pixels.
     """
     images = np.asarray(rows, dtype=np.float64)
     check_pixels(shape, images.shape[1], f"the rows have {images.shape[1]} features")
@@ -211,7 +203,7 @@ def plot_images(
     return ax
 
 
-_MOST_PIXELS: Final = 2**16  # pixels of a coefficient image that are drawn
+_MAX_PIXELS: Final = 2**16  # maximum number of pixels of a coefficient image
 
 
 def plot_spectra(
@@ -224,7 +216,7 @@ def plot_spectra(
     ax: Axes | None = None,
 ) -> Axes:
     """
-    Draw the anchors themselves, as lines over the features.
+    Draw the anchors as lines over the features.
 
     Parameters
     ----------
@@ -234,13 +226,13 @@ def plot_spectra(
         Where the features stand, such as wavelengths; by default the names of the fit where
         these are rising numbers, else 0, 1, ...
     label : str, default "feature"
-        What that is, with its unit.
+        Label of the feature axis, with unit.
     value_label : str, default "value"
-        What the values are, with their unit.
+        Label of the value axis, with unit.
     labels : sequence of str, optional
         Names of the anchors; by default their row numbers.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -252,12 +244,12 @@ def plot_spectra(
     NotFittedError
         The model is not fitted yet.
     DCAError
-        Matplotlib is missing, or the model has no such picture.
+        Matplotlib is missing, or the model does not support this plot.
     """
     require(model, "components_", "basis_")
     ax = make_axes(ax)
     named = getattr(model, "feature_names_in_", range(model.n_features_in_))
-    places = places_of(named) if feature_axis is None else np.asarray(feature_axis)
+    places = feature_positions(named) if feature_axis is None else np.asarray(feature_axis)
     for i, row in enumerate(model.components_):
         name = labels[i] if labels is not None else f"row {model.anchor_indices_[i]}"
         ax.plot(places, row, linewidth=1.3, label=short(name, 24), **line_style(i))
@@ -276,7 +268,7 @@ def plot_coefficients(
     Parameters
     ----------
     F : array-like of shape (n, k)
-        Coefficients of the pixels, line by line; of Dask arrays only the pixels that are drawn are computed.
+        Coefficients of the pixels, line by line; for Dask arrays only the drawn pixels are computed.
     shape : tuple of int
         Lines and columns of the image; their product is n. Large images are thinned.
     labels : sequence of str, optional
@@ -284,7 +276,7 @@ def plot_coefficients(
     columns : int, default 5
         Images in a row.
     figure : matplotlib.figure.Figure or SubFigure, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -294,11 +286,11 @@ def plot_coefficients(
     Raises
     ------
     DCAError
-        Matplotlib is missing, or the shape doesn't hold n pixels.
+        Matplotlib is missing, or the shape does not match n pixels.
     """
     n, k = F.shape
     check_pixels(shape, n, f"the coefficients have {n} rows")
-    step = int(np.ceil(np.sqrt(n / _MOST_PIXELS))) if n > _MOST_PIXELS else 1
+    step = int(np.ceil(np.sqrt(n / _MAX_PIXELS))) if n > _MAX_PIXELS else 1
     grid = np.arange(n).reshape(shape)[::step, ::step]
     images = np.asarray(F[grid.ravel()] if step > 1 else F).reshape(*grid.shape, k)
     figure = make_figure((2.1 * min(columns, k), 2.3 * -(-k // columns))) if figure is None else figure
@@ -324,27 +316,27 @@ def plot_topics(
     model : LatentDirichletAllocation
         A fitted model.
     n_words : int, default 8
-        Words of a topic, with its anchor.
+        Number of words of a topic, including its anchor.
     topics : sequence of int, optional
-        Which topics; the first twelve by default.
+        Topics to draw; the first twelve by default.
     feature_names : sequence of str, optional
         Names of the columns; by default those of the fit.
 
     Returns
     -------
     matplotlib.figure.Figure
-        One panel a topic.
+        One panel per topic.
 
     Raises
     ------
     NotFittedError
         The model is not fitted yet.
     DCAError
-        Matplotlib is missing, or the model has no such picture.
+        Matplotlib is missing, or the model does not support this plot.
     """
     require(model, "anchor_words_")
     chosen = list(range(min(model.n_components_, 12))) if topics is None else list(topics)
-    columns = min(_COLUMNS, len(chosen))
+    columns = min(_TOPICS_PER_LINE, len(chosen))
     lines = -(-len(chosen) // columns)
     figure = make_figure((2.6 * columns, (0.5 + 0.22 * n_words) * lines))
     panels = np.asarray(figure.subplots(lines, columns, squeeze=False)).ravel()
@@ -366,13 +358,13 @@ def plot_topic(
     model : LatentDirichletAllocation
         A fitted model.
     topic : int
-        Which topic, from 0.
+        Number of the topic, from 0.
     n_words : int, default 8
-        Words, with the anchor.
+        Number of words, including the anchor.
     feature_names : sequence of str, optional
         Names of the columns; by default those of the fit.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -384,7 +376,7 @@ def plot_topic(
     NotFittedError
         The model is not fitted yet.
     DCAError
-        Matplotlib is missing, or the model has no such picture.
+        Matplotlib is missing, or the model does not support this plot.
     """
     require(model, "anchor_words_")
     ax = make_axes(ax)
@@ -403,10 +395,7 @@ def plot_topic(
 def topic_words(
     model: Any, topic: int, n_words: int, feature_names: Sequence[str] | None = None
 ) -> tuple[NDArray[np.float64], list[str]]:
-    """Take the leading words of a topic, the anchor word first.
-
-    Returns their probabilities, and their names.
-    """
+    """Return probabilities and names of the leading words of a topic, the anchor word first."""
     row, anchor = model.components_[topic], int(model.anchor_words_[topic])
     order = np.argsort(-row, kind="stable")[:n_words].tolist()
     words = [anchor, *[i for i in order if i != anchor][: n_words - 1]]
@@ -416,7 +405,7 @@ def topic_words(
 
 def plot_topic_map(model: Any, *, feature_names: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
     """
-    Draw topics in the plane that best keeps their distances, sized by their share of the words.
+    Draw topics in the plane that best preserves their distances, sized by their share of the words.
 
     Parameters
     ----------
@@ -425,19 +414,19 @@ def plot_topic_map(model: Any, *, feature_names: Sequence[str] | None = None, ax
     feature_names : sequence of str, optional
         Names of the columns; by default those of the fit.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes. Distances are Hellinger's, scaled down to two dimensions (classical scaling).
+        The axes. Hellinger distances in two dimensions, by classical scaling.
 
     Raises
     ------
     NotFittedError
         The model is not fitted yet.
     DCAError
-        Matplotlib is missing, or the model has no such picture.
+        Matplotlib is missing, or the model does not support this plot.
     """
     require(model, "topic_weights_")
     ax = make_axes(ax)
@@ -464,7 +453,7 @@ def plot_coherence(scores: Mapping[int, Any], *, ax: Axes | None = None) -> Axes
     scores : mapping of int to array_like
         Number of topics -> the coherences that `LatentDirichletAllocation.coherence` returned.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------

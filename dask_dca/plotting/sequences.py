@@ -1,4 +1,4 @@
-"""Models of sequences: states under the signal, transitions, paths of channels, eigenvalues in the unit circle."""
+"""Plots of models of sequences: states, transitions, paths of channels, and eigenvalues in the unit circle."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-_MOST_FRAMES: Final = 20_000
-_MOST_CHANNELS: Final = 6
-_MOST_STATES: Final = 40
-_LANES: Final = 24  # states that have a lane
+_MAX_FRAMES: Final = 20_000  # maximum number of frames of a signal
+_MAX_CHANNELS: Final = 6  # default number of channels of a signal
+_MAX_STATES: Final = 40  # maximum number of states and of symbols of a heat map
+_MAX_LANES: Final = 24  # maximum number of states with a lane
 
 
 def plot_states(
@@ -42,22 +42,22 @@ def plot_states(
     ax: Axes | None = None,
 ) -> Axes:
     """
-    Draw the signal over bands of its states, and mark the frame that is most typical of each state.
+    Draw the signal over bands of its states, and mark the typical frame of each state.
 
     Parameters
     ----------
     model : GaussianHMM
         A fitted model.
     X : array-like of shape (n, p)
-        At most 20,000 frames: the training frames, or a stretch of others (no frame is marked there).
+        At most 20,000 frames: those of the fit, or others, in which no frame is marked.
     lengths : array-like of int, shape (m,), optional
-        Frames of each sequence; their ends are drawn.
+        Lengths of the sequences; their ends are drawn.
     names : sequence of str, optional
         Names of the states; by default their numbers.
     channels : sequence of int, optional
-        Which features are drawn; by default the six that differ most between states.
+        Features to draw; by default the six that differ most between states.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -69,17 +69,17 @@ def plot_states(
     NotFittedError
         The model is not fitted yet.
     DCAError
-        Matplotlib is missing, the model has no such picture, or there are too many frames to be told apart.
+        Matplotlib is missing, the model does not support this plot, or there are too many frames.
     """
     require(model, "transmat_", "means_")
     frames = np.asarray(X, dtype=np.float64)
-    if len(frames) > _MOST_FRAMES:
-        msg = f"{len(frames)} frames can't be told apart in a picture; pass at most {_MOST_FRAMES}: X[:{_MOST_FRAMES}]"
+    if len(frames) > _MAX_FRAMES:
+        msg = f"{len(frames)} frames can't be told apart in a picture; pass at most {_MAX_FRAMES}: X[:{_MAX_FRAMES}]"
         raise InvalidInputError(msg)
     ax = make_axes(ax)
     states = np.asarray(model.predict(frames, lengths))
     labels = [str(j) for j in range(len(model.means_))] if names is None else list(names)
-    drawn = _telling_channels(model) if channels is None else list(channels)
+    drawn = _distinguishing_channels(model) if channels is None else list(channels)
     edges = [0, *(np.flatnonzero(np.diff(states)) + 1), len(states)]
     for begin, end in itertools.pairwise(edges):
         ax.axvspan(begin - 0.5, end - 0.5, color=line_style(int(states[begin]))["color"], alpha=0.25, linewidth=0)
@@ -100,7 +100,7 @@ def plot_states(
 
 def plot_transitions(model: Any, *, names: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
     """
-    Draw the transition matrix; of more than forty states that of the first forty.
+    Draw the transition matrix of at most the first forty states.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def plot_transitions(model: Any, *, names: Sequence[str] | None = None, ax: Axes
     names : sequence of str, optional
         Names of the states; by default their numbers.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -121,12 +121,12 @@ def plot_transitions(model: Any, *, names: Sequence[str] | None = None, ax: Axes
     NotFittedError
         The model is not fitted yet.
     DCAError
-        Matplotlib is missing, or the model has no such picture.
+        Matplotlib is missing, or the model does not support this plot.
     """
     require(model, "transmat_")
     ax = make_axes(ax)
-    matrix = np.asarray(model.transmat_)[:_MOST_STATES, :_MOST_STATES]
-    labels = [str(j) for j in range(len(matrix))] if names is None else list(names)[:_MOST_STATES]
+    matrix = np.asarray(model.transmat_)[:_MAX_STATES, :_MAX_STATES]
+    labels = [str(j) for j in range(len(matrix))] if names is None else list(names)[:_MAX_STATES]
     draw_heat(ax, matrix, labels, labels)
     ax.set(xlabel="to state", ylabel="from state")
     ax.set_title("Transition probabilities")
@@ -135,7 +135,7 @@ def plot_transitions(model: Any, *, names: Sequence[str] | None = None, ax: Axes
 
 def plot_emissions(model: Any, *, names: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
     """
-    Draw the probabilities of symbols in each state; of more than forty symbols those that tell states apart most.
+    Draw the probabilities of symbols in each state, for at most forty symbols that differ most between states.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def plot_emissions(model: Any, *, names: Sequence[str] | None = None, ax: Axes |
     names : sequence of str, optional
         Names of the symbols; by default their numbers.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -156,12 +156,12 @@ def plot_emissions(model: Any, *, names: Sequence[str] | None = None, ax: Axes |
     NotFittedError
         The model is not fitted yet.
     DCAError
-        Matplotlib is missing, or the model has no such picture.
+        Matplotlib is missing, or the model does not support this plot.
     """
     require(model, "emissionprob_")
     ax = make_axes(ax)
-    matrix = np.asarray(model.emissionprob_)[:_MOST_STATES]
-    shown = np.sort(np.argsort(-np.ptp(matrix, axis=0), kind="stable")[:_MOST_STATES])
+    matrix = np.asarray(model.emissionprob_)[:_MAX_STATES]
+    shown = np.sort(np.argsort(-np.ptp(matrix, axis=0), kind="stable")[:_MAX_STATES])
     labels = [str(j) if names is None else str(names[j]) for j in shown.tolist()]
     draw_heat(ax, matrix[:, shown], [str(j) for j in range(len(matrix))], labels)
     ax.set(xlabel="symbol", ylabel="state")
@@ -169,33 +169,33 @@ def plot_emissions(model: Any, *, names: Sequence[str] | None = None, ax: Axes |
     return ax
 
 
-def _telling_channels(model: Any) -> list[int]:
-    """The features whose means differ most between states, in parts of their deviations within states."""
+def _distinguishing_channels(model: Any) -> list[int]:
+    """Select the features of greatest variance between states relative to that within states."""
     within = model.covars_.diagonal(axis1=1, axis2=2).mean(axis=0)
-    telling = model.means_.var(axis=0) / np.maximum(within, 1e-300)
-    return sorted(np.argsort(-telling, kind="stable")[:_MOST_CHANNELS].tolist())
+    separation = model.means_.var(axis=0) / np.maximum(within, 1e-300)
+    return sorted(np.argsort(-separation, kind="stable")[:_MAX_CHANNELS].tolist())
 
 
 def plot_path(
     model: Any, X: Any, channel: int = 0, *, smooth: bool = True, lengths: Any = None, ax: Axes | None = None
 ) -> Axes:
     """
-    Draw a channel as it was observed and as the model sees it, with 95 % bounds of its noiseless value.
+    Draw a channel as observed and as estimated by the model, with 95 % bounds of its noiseless value.
 
     Parameters
     ----------
     model : KalmanFilter
         A filter with parameters.
     X : array-like of shape (n, p)
-        Frames to draw, in memory or small enough to be.
+        Frames to draw, which must fit in memory.
     channel : int, default 0
-        Which channel.
+        Number of the channel.
     smooth : bool, default True
-        Given all frames; False: given the frames up to each.
+        Condition on all frames; if False, on the frames up to each.
     lengths : array-like of int, optional
-        Frames of each sequence.
+        Lengths of the sequences.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -207,7 +207,7 @@ def plot_path(
     NotFittedError
         The model is not fitted yet.
     DCAError
-        Matplotlib is missing, the model has no such picture, or unusable data.
+        Matplotlib is missing, the model does not support this plot, or unusable data.
     """
     require(model, "smooth")
     ax = make_axes(ax)
@@ -236,16 +236,16 @@ def _channel_names(model: Any) -> list[str]:
 
 def plot_predictions(observed: Any, predicted: Any, *, label: str = "channel", ax: Axes | None = None) -> Axes:
     """
-    Draw what was observed as points, and what was predicted before it was seen as a line.
+    Draw observations as points, and their predictions as a line.
 
     Parameters
     ----------
     observed, predicted : array-like of shape (n,)
-        A channel, frame by frame; NaN is left out.
+        Values of a channel; NaN is omitted.
     label : str, default "channel"
-        What it is, with its unit.
+        Label of the channel, with unit.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -267,16 +267,16 @@ def plot_predictions(observed: Any, predicted: Any, *, label: str = "channel", a
 
 def plot_lanes(states: Any, *, names: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
     """
-    Draw which state each frame is in, one lane a state.
+    Draw the state of each frame, with one lane per state.
 
     Parameters
     ----------
     states : array-like of int, shape (n,)
-        The states, as `predict` returns them. More than 24 states: the first 24.
+        The states, as returned by `predict`; at most the first 24 are drawn.
     names : sequence of str, optional
         Names of all states; by default the numbers of those that occur.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -291,7 +291,7 @@ def plot_lanes(states: Any, *, names: Sequence[str] | None = None, ax: Axes | No
     ax = make_axes(ax)
     found = np.asarray(states, dtype=np.int64)
     labels = [str(j) for j in range(int(found.max(initial=0)) + 1)] if names is None else list(names)
-    lanes = labels[:_LANES]
+    lanes = labels[:_MAX_LANES]
     edges = np.r_[0, np.flatnonzero(np.diff(found)) + 1, len(found)]
     for j in range(len(lanes)):
         own = np.flatnonzero(found[edges[:-1]] == j)
@@ -307,7 +307,7 @@ def plot_lanes(states: Any, *, names: Sequence[str] | None = None, ax: Axes | No
 
 def plot_loadings(model: Any, *, names: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
     """
-    Draw how each dimension of the state shows in the channels.
+    Draw the loadings of the channels on each dimension of the state.
 
     Parameters
     ----------
@@ -316,7 +316,7 @@ def plot_loadings(model: Any, *, names: Sequence[str] | None = None, ax: Axes | 
     names : sequence of str, optional
         Names of the channels; by default those of the fit.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -328,7 +328,7 @@ def plot_loadings(model: Any, *, names: Sequence[str] | None = None, ax: Axes | 
     NotFittedError
         The model is not fitted yet.
     DCAError
-        Matplotlib is missing, or the model has no such picture.
+        Matplotlib is missing, or the model does not support this plot.
     """
     require(model, "observation_matrices_")
     ax = make_axes(ax)
@@ -341,16 +341,16 @@ def plot_loadings(model: Any, *, names: Sequence[str] | None = None, ax: Axes | 
 
 def plot_eigenvalues(model: Any, *, enlarged: bool = False, ax: Axes | None = None) -> Axes:
     """
-    Draw the eigenvalues of the transition in the unit circle: near it what lasts, off the real axis what oscillates.
+    Draw the eigenvalues of the transition matrix in the unit circle.
 
     Parameters
     ----------
     model : KalmanFilter
         A filter with parameters.
     enlarged : bool, default False
-        Draw only the part of the circle in which they are.
+        Draw only the part of the circle that contains the eigenvalues.
     ax : matplotlib.axes.Axes, optional
-        Where to draw.
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
@@ -362,7 +362,7 @@ def plot_eigenvalues(model: Any, *, enlarged: bool = False, ax: Axes | None = No
     NotFittedError
         The model is not fitted yet.
     DCAError
-        Matplotlib is missing, or the model has no such picture.
+        Matplotlib is missing, or the model does not support this plot.
     """
     require(model, "transition_matrices_")
     ax = make_axes(ax)

@@ -1,4 +1,4 @@
-"""What is said of a hidden Markov model of symbols."""
+"""The report of a hidden Markov model of symbols."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.plotting.sequences import plot_emissions
-from dask_dca.reporting.hmm import durations, path_section, refinement, transitions_section
+from dask_dca.reporting.hmm import durations, path_section, refinement, transition_section
 from dask_dca.reporting.pictures import (
-    MOST_LINES,
+    MAX_LINES,
     Bar,
     Caveat,
     Fact,
@@ -19,26 +19,23 @@ from dask_dca.reporting.pictures import (
     Section,
     Table,
     counted,
-    figure_of,
-    left_out,
+    formatted,
+    omission,
     percent,
 )
 
 if TYPE_CHECKING:
-    from dask_dca.reporting.data import Given
+    from dask_dca.reporting.data import Inputs
 
-_SYMBOLS: Final = 5  # that are named for each state
-_CELLS: Final = 40  # symbols that are drawn
-_AT_LEAST: Final = 0.005  # probability of a symbol that is named
-_ALIKE: Final = 0.05  # total variation of two states' symbols
+_N_SYMBOLS: Final = 5  # maximum number of symbols that are listed for each state
+_MAX_CELLS: Final = 40  # maximum number of states and of symbols that are drawn
+_MIN_PROBABILITY: Final = 0.005  # minimum probability of a symbol that is listed
+_MAX_SAME_DISTANCE: Final = 0.05  # total variation below which two states emit nearly the same symbols
 
 
-def tell(model: Any, given: Given) -> Report:
-    """Tell what a hidden Markov model of symbols found.
-
-    given: data, and the shape of pictures.
-    """
-    k, v, middle = model.n_components_, model.n_symbols_, figure_of(float(np.median(durations(model))))
+def build_report(model: Any, inputs: Inputs) -> Report:
+    """Write the report of a model; inputs: data, and the shape of images."""
+    k, v, middle = model.n_components_, model.n_symbols_, formatted(float(np.median(durations(model))))
     headline = (
         f"The sequence moves between {counted(k, 'state')}, each of which shows {counted(v, 'symbol')} with "
         f"probabilities of its own; a state lasts {middle} frames in the median."
@@ -46,33 +43,33 @@ def tell(model: Any, given: Given) -> Report:
     facts = (
         Fact(str(k), "states", f"of {counted(v, 'symbol')}"),
         Fact(middle, "frames", "a state lasts, on average, in the median of the states"),
-        Fact(figure_of(float(model.log_likelihoods_[-1]), 4), "log likelihood", "per frame"),
+        Fact(formatted(float(model.log_likelihoods_[-1]), 4), "log likelihood", "per frame"),
     )
-    sections = [_states(model), transitions_section(model), _emissions(model), _support(model)]
-    if given.evidence is not None:
-        sections.insert(1, path_section(model, given.evidence))
+    sections = [_states(model), transition_section(model), _emissions(model), _support(model)]
+    if inputs.summary is not None:
+        sections.insert(1, path_section(model, inputs.summary))
     return Report(headline, facts, tuple(sections), tuple(_readings(model)), tuple(_warnings(model)))
 
 
 def _states(model: Any) -> Section:
     lines: list[tuple[str | Bar, ...]] = []
     last = durations(model)
-    for j, symbols in enumerate(model.emissionprob_[:MOST_LINES]):
-        order = [i for i in np.argsort(-symbols, kind="stable")[:_SYMBOLS].tolist() if symbols[i] >= _AT_LEAST]
+    for j, symbols in enumerate(model.emissionprob_[:MAX_LINES]):
+        order = [i for i in np.argsort(-symbols, kind="stable")[:_N_SYMBOLS].tolist() if symbols[i] >= _MIN_PROBABILITY]
         shown = ", ".join(f"{i} ({percent(float(symbols[i]))})" for i in order)
         anchor = int(model.anchor_symbols_[j])
-        lasts = figure_of(float(last[j])) if last[j] < 1e6 else "for good"
+        lasts = formatted(float(last[j])) if last[j] < 1e6 else "for good"
         lines.append((f"state {j}", lasts, shown, str(anchor) if anchor >= 0 else "none"))
     head = ("state", "frames it lasts", "most probable symbols", "anchor symbol")
-    note = left_out(model.n_components_, len(lines), "states", "emissionprob_")
+    note = omission(model.n_components_, len(lines), "states", "emissionprob_")
     lead = "How long a visit to each state lasts on average, and what is seen in it."
     return Section("The states", (lead,), (Table("States", head, tuple(lines), note),))
 
 
 def _emissions(model: Any) -> Section:
-    k, v = min(model.n_components_, _CELLS), min(model.n_symbols_, _CELLS)
+    k, v = min(model.n_components_, _MAX_CELLS), min(model.n_symbols_, _MAX_CELLS)
     label = f"Probabilities of {counted(v, 'symbol')} in {counted(k, 'state')}"
-    note = left_out(model.n_symbols_, v, "symbols", "emissionprob_", first=False)
+    note = omission(model.n_symbols_, v, "symbols", "emissionprob_", first=False)
     caption = f"The probability of a symbol (column) in a state (row). {note}".strip()
     figure = Figure(
         "Probabilities of symbols", label, partial(plot_emissions, model), caption, 60.0 + 26.0 * k, wide=True
@@ -81,8 +78,8 @@ def _emissions(model: Any) -> Section:
 
 
 def _support(model: Any) -> Section:
-    scores = np.asarray(model.start_scores_)[:MOST_LINES]
-    lines = tuple((str(i), figure_of(float(score), 5)) for i, score in enumerate(scores))
+    scores = np.asarray(model.start_scores_)[:MAX_LINES]
+    lines = tuple((str(i), formatted(float(score), 5)) for i, score in enumerate(scores))
     table = Table("Starts, the best first", ("start", "log likelihood per frame of the sample"), lines)
     lead = "One start is from anchor symbols, the others are random; the best on a sample is followed over all frames."
     return Section("What the states rest on", (lead,), (*refinement(model), *([table] if len(lines) else [])))
@@ -91,11 +88,11 @@ def _support(model: Any) -> Section:
 def _readings(model: Any) -> list[Caveat]:
     ends = "it has converged" if model.converged_ else "a larger max_iter gains a little"
     how = f"After {counted(model.n_iter_, 'step')} over all frames; {ends}. It compares models of the same data only."
-    found = [Caveat(f"The log likelihood is {figure_of(float(model.log_likelihoods_[-1]), 5)} per frame.", how)]
+    found = [Caveat(f"The log likelihood is {formatted(float(model.log_likelihoods_[-1]), 5)} per frame.", how)]
     best = np.asarray(model.start_scores_)
     if len(best) > 1:
         how = "Starts that end alike speak for the states; where they differ, a larger n_starts may find better ones."
-        found.append(Caveat(f"The best two starts differ by {figure_of(float(best[0] - best[1]))} per frame.", how))
+        found.append(Caveat(f"The best two starts differ by {formatted(float(best[0] - best[1]))} per frame.", how))
     return found
 
 
@@ -104,7 +101,7 @@ def _warnings(model: Any) -> list[str]:
     if not model.converged_:
         found.append("The refinement had not converged: a larger max_iter gains a little.")
     symbols = np.asarray(model.emissionprob_)
-    for i in range(min(len(symbols), MOST_LINES)):
-        alike = np.flatnonzero(0.5 * np.abs(symbols[i + 1 :] - symbols[i]).sum(axis=1) < _ALIKE) + i + 1
+    for i in range(min(len(symbols), MAX_LINES)):
+        alike = np.flatnonzero(0.5 * np.abs(symbols[i + 1 :] - symbols[i]).sum(axis=1) < _MAX_SAME_DISTANCE) + i + 1
         found += [f"States {i} and {j} show nearly the same symbols: they differ in what follows." for j in alike]
-    return found[:MOST_LINES]
+    return found[:MAX_LINES]

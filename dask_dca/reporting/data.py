@@ -1,4 +1,4 @@
-"""What data say of a model: which data they are, and a sample of them, small enough for drawings."""
+"""Data for a report: their identity, and samples that are small enough for figures."""
 
 from __future__ import annotations
 
@@ -22,42 +22,38 @@ if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats, Numbers
 
 
-_RUNS: Final = (8, 4)  # runs of rows that are hashed, and their length
-_MOST: Final = 2000  # rows that are sampled, in runs of that many; of sequences the first frames, in one piece
-_RUN: Final = 20
-_ENTRIES: Final = 20_000_000  # of wide data fewer rows
-_WORK: Final = 400_000_000  # rows times entries of the model: of large models fewer rows
+_HASHED_RUNS: Final = (8, 4)  # number and length of the runs of rows that are hashed
+_MAX_SAMPLED_ROWS: Final = 2000  # maximum number of rows of a sample
+_RUN_ROWS: Final = 20  # length of the runs of a sample
+_MAX_ENTRIES: Final = 20_000_000  # maximum number of entries of a sample
+_MAX_WORK: Final = 400_000_000  # maximum product of the rows of a sample and the entries of the model
 
 
 def data_identity(rows: Rows, run: Run) -> dict[str, Any]:
-    """Say which data a fit is of.
-
-    Returns number of rows and features, dtype, and a hash of 32 rows spread over the data: the same for any chunks and
-    any container.
-    """
-    sample = fetch_rows(rows, spread_rows(rows.n_rows, *_RUNS), run, holes=True) + 0.0  # -0 is 0
-    sample[np.isnan(sample)] = np.nan  # of one form
+    """Identify data by size, dtype and a hash of 32 evenly spread rows, independently of chunks and container."""
+    sample = fetch_rows(rows, spread_rows(rows.n_rows, *_HASHED_RUNS), run, holes=True) + 0.0  # -0 is 0
+    sample[np.isnan(sample)] = np.nan  # one bit pattern
     content = hashlib.sha256(sample.tobytes()).hexdigest()
     return {"rows": rows.n_rows, "features": rows.n_features, "dtype": rows.dtype.str, "content": content}
 
 
 @dataclass(frozen=True)
 class DataSummary:
-    """Data that a report is made with, once they are known to fit the model."""
+    """Data of a report, which match the model."""
 
-    model: Any  # without names of features: the data's are checked before
+    model: Any  # without feature names, which are checked before
     matrix: Any
     rows: Rows
     edges: Numbers | None = None  # of sequences
 
     @classmethod
     def of(cls, model: Any, X: Any, lengths: Any = None) -> DataSummary:
-        """Take data for a report.
+        """Open data for a report.
 
-        X (n, p): data, as the model takes them; lengths (m,): frames of each sequence, for models of sequences.
-        Raises InvalidInputError: they have other features than the model, or are no such sequences.
+        X (n, p): data, as for the model; lengths (m,): of the sequences, for models of sequences.
+        Raises InvalidInputError: features differ from those of the model, or lengths do not match.
         """
-        rows, bare = as_rows(cube_of(model, X)), nameless(model)
+        rows, bare = as_rows(cube_of(model, X)), without_feature_names(model)
         if rows.n_features != model.n_features_in_:
             msg = f"data has {rows.n_features} features, but the model was fitted to {model.n_features_in_} features"
             raise InvalidInputError(msg)
@@ -66,41 +62,33 @@ class DataSummary:
         return cls(bare, matrix, bare._rows(matrix, reset=False), _edges_of(model, rows, lengths))
 
     def identity(self) -> dict[str, Any]:
-        """Say which data they are.
-
-        Returns number of rows and features, dtype, and a hash of some rows.
-        """
+        """Identify the data by size, dtype and a hash of some rows."""
         return data_identity(self.rows, Run())
 
     def sample(self, size: int = 1) -> Floats:
-        """Bring rows that are spread over the data to this process.
+        """Fetch evenly spread rows (m, p), at most 2,000, with NaN for missing entries.
 
-        size: number of entries of the model that each row is compared with. Returns (m, p): at most 2,000 rows, their
-        missing entries NaN.
+        size: number of entries of the model with which each row is compared; large models get fewer rows.
         """
-        most = int(np.clip(_WORK // max(size, 1), 10 * _RUN, self._most))
-        return fetch_rows(self.rows, spread_rows(self.rows.n_rows, max(1, most // _RUN), _RUN), Run(), holes=True)
+        most = int(np.clip(_MAX_WORK // max(size, 1), 10 * _RUN_ROWS, self._max_rows))
+        return fetch_rows(
+            self.rows, spread_rows(self.rows.n_rows, max(1, most // _RUN_ROWS), _RUN_ROWS), Run(), holes=True
+        )
 
     @property
-    def _most(self) -> int:
-        return int(np.clip(_ENTRIES // max(self.rows.n_features, 1), _RUN, _MOST))
+    def _max_rows(self) -> int:
+        return int(np.clip(_MAX_ENTRIES // max(self.rows.n_features, 1), _RUN_ROWS, _MAX_SAMPLED_ROWS))
 
-    def opening(self) -> Floats:
-        """Bring the first rows to this process, missing entries as NaN.
-
-        Returns (m, p): at most 2,000 rows.
-        """
-        part = self.rows.source[: self._most]
+    def first_rows(self) -> Floats:
+        """Fetch the first rows (m, p), at most 2,000, with NaN for missing entries."""
+        part = self.rows.source[: self._max_rows]
         part = part.compute() if hasattr(part, "compute") else part
         return np.asarray(part.toarray() if hasattr(part, "toarray") else part, dtype=np.float64)
 
-    def opening_lengths(self) -> list[int]:
-        """Say which sequences the first rows are.
-
-        Returns their lengths, the last of them as far as it is among these rows.
-        """
+    def first_lengths(self) -> list[int]:
+        """Return the lengths of the sequences of the first rows, the last one truncated."""
         assert self.edges is not None
-        return np.diff(np.unique(np.minimum(self.edges, self._most))).tolist()
+        return np.diff(np.unique(np.minimum(self.edges, self._max_rows))).tolist()
 
 
 def _edges_of(model: Any, rows: Rows, lengths: Any) -> Numbers | None:
@@ -112,18 +100,15 @@ def _edges_of(model: Any, rows: Rows, lengths: Any) -> Numbers | None:
 
 
 @dataclass(frozen=True)
-class Given:
-    """What a report is made with besides the model."""
+class Inputs:
+    """Optional inputs of a report: data, and the shape of rows as images."""
 
-    evidence: DataSummary | None = None
+    summary: DataSummary | None = None
     shape: tuple[int, int] | None = None
 
 
-def nameless(model: Any) -> Any:
-    """Copy a model without the names of its features.
-
-    Returns a shallow copy, which takes bare arrays without a warning.
-    """
+def without_feature_names(model: Any) -> Any:
+    """Copy a model without its feature names, so that it accepts arrays without a warning; a shallow copy."""
     made = copy.copy(model)
     if hasattr(made, "feature_names_in_"):
         del made.feature_names_in_
@@ -131,10 +116,9 @@ def nameless(model: Any) -> Any:
 
 
 def check_shape(shape: tuple[int, int] | None, n_features: int) -> None:
-    """Refuse pictures of another size.
+    """Check the shape of rows as images.
 
-    n_features: how many numbers a row has.
-    Raises InvalidParameterError: lines times columns is another number.
+    Raises InvalidParameterError: lines times columns is not the number of features.
     """
     if shape is not None and (min(shape) < 1 or shape[0] * shape[1] != n_features):
         msg = f"shape {shape[0]} x {shape[1]} holds {shape[0] * shape[1]} values, but rows have {n_features} features"

@@ -1,4 +1,4 @@
-"""What is said of a hidden Markov model."""
+"""The report of a hidden Markov model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dask_dca.models.gaussians import deviations_of
 from dask_dca.plotting.certificate import plot_refinement
 from dask_dca.plotting.sequences import plot_lanes, plot_transitions
 from dask_dca.reporting.pictures import (
-    MOST_LINES,
+    MAX_LINES,
     Bar,
     Caveat,
     Fact,
@@ -21,33 +21,30 @@ from dask_dca.reporting.pictures import (
     Table,
     counted,
     feature_names,
-    figure_of,
-    left_out,
+    formatted,
     listed,
+    omission,
     percent,
     row_figures,
     sequences_of,
-    vote_reading,
+    vote_summary,
     vote_table,
 )
 
 if TYPE_CHECKING:
-    from dask_dca.reporting.data import DataSummary, Given
+    from dask_dca.reporting.data import DataSummary, Inputs
 
-_UNUSED: Final = 0.5  # frames
-_BRIEF: Final = 1.5  # frames that a state lasts on average, below which it is no state of a sequence
-_CELLS: Final = 40  # states whose transitions are drawn
-_LANES: Final = 24  # states that have a lane
-_STILL: Final = 0.02  # share of the whole gain that the last step may have made where a curve is flat at its end
+_MIN_FRAMES: Final = 0.5  # expected number of frames below which a state counts as unused
+_MIN_DURATION: Final = 1.5  # mean duration in frames below which a state is reported as single frames
+_MAX_CELLS: Final = 40  # maximum number of states whose transitions are drawn
+_MAX_LANES: Final = 24  # maximum number of states with a lane
+_FLAT_SHARE: Final = 0.02  # maximum share of the last step in the total gain of a flat curve
 
 
-def tell(model: Any, given: Given) -> Report:
-    """Tell what a hidden Markov model found.
-
-    given: data, and the shape of pictures.
-    """
+def build_report(model: Any, inputs: Inputs) -> Report:
+    """Write the report of a model; inputs: data, and the shape of images."""
     k, last = model.n_components_, durations(model)
-    middle = figure_of(float(np.median(last)))
+    middle = formatted(float(np.median(last)))
     headline = (
         f"The sequence moves between {counted(k, 'state')}; a state lasts {middle} frames in the median. "
         "For each state one real frame, the anchor, is the most typical of it."
@@ -55,21 +52,21 @@ def tell(model: Any, given: Given) -> Report:
     facts = (
         Fact(str(k), "states", f"Gaussian, with {model.covariance_type_} covariances"),
         Fact(middle, "frames", "a state lasts, on average, in the median of the states"),
-        Fact(figure_of(float(model.log_likelihoods_[-1]), 4), "log likelihood", "per frame"),
+        Fact(formatted(float(model.log_likelihoods_[-1]), 4), "log likelihood", "per frame"),
     )
-    sections = [_states(model), transitions_section(model), _means(model, given.shape), _spread(model), _support(model)]
-    if given.evidence is not None:
-        sections.insert(1, path_section(model, given.evidence))
+    sections = [_states(model), transition_section(model), _means(model, inputs.shape), _spread(model), _support(model)]
+    if inputs.summary is not None:
+        sections.insert(1, path_section(model, inputs.summary))
     return Report(headline, facts, tuple(sections), tuple(_readings(model)), tuple(_warnings(model)))
 
 
 def durations(model: Any) -> Any:
-    """Tell how many frames each state lasts on average, once it is entered."""
+    """Mean duration of a visit to each state, in frames."""
     return 1.0 / np.maximum(1.0 - np.diagonal(model.transmat_), 1e-12)
 
 
 def state_names(model: Any) -> list[str]:
-    """Name the states by their numbers."""
+    """List names of the states, by their numbers."""
     return [f"state {j}" for j in range(model.n_components_)]
 
 
@@ -77,22 +74,22 @@ def _states(model: Any) -> Section:
     total, last = max(float(model.state_counts_.sum()), 1e-300), durations(model)
     lines: list[tuple[str | Bar, ...]] = []
     shares = model.state_counts_ / total
-    for j in range(min(model.n_components_, MOST_LINES)):
-        lasts = figure_of(float(last[j])) if last[j] < 1e6 else "for good"
+    for j in range(min(model.n_components_, MAX_LINES)):
+        lasts = formatted(float(last[j])) if last[j] < 1e6 else "for good"
         row = (f"state {j}", percent(float(shares[j])), lasts, f"{int(model.anchor_indices_[j])}")
         lines.append((*row, Bar(float(shares[j] / shares.max()))))
     head = ("state", "of all frames", "frames it lasts", "typical frame", "share, drawn")
-    note = left_out(model.n_components_, len(lines), "states", "state_counts_")
+    note = omission(model.n_components_, len(lines), "states", "state_counts_")
     lead = "How much of the time the sequence is in each state, and how long a visit lasts on average."
     return Section("The states", (lead,), (Table("States", head, tuple(lines), note),))
 
 
-def path_section(model: Any, evidence: DataSummary) -> Section:
-    """Tell the most probable path through the first frames of data."""
-    frames = evidence.opening()
-    lengths = evidence.opening_lengths()
-    states = np.asarray(evidence.model.predict(frames, lengths))
-    names = state_names(model)[:_LANES]
+def path_section(model: Any, summary: DataSummary) -> Section:
+    """Show the most probable path through the first frames of the data."""
+    frames = summary.first_rows()
+    lengths = summary.first_lengths()
+    states = np.asarray(summary.model.predict(frames, lengths))
+    names = state_names(model)[:_MAX_LANES]
     entered = np.diff(states, prepend=-1) != 0
     entered[np.cumsum(lengths)[:-1]] = True
     visits = int(entered.sum())
@@ -110,9 +107,9 @@ def path_section(model: Any, evidence: DataSummary) -> Section:
     )
 
 
-def transitions_section(model: Any) -> Section:
-    """Tell the transitions."""
-    k = min(model.n_components_, _CELLS)
+def transition_section(model: Any) -> Section:
+    """Show the transitions."""
+    k = min(model.n_components_, _MAX_CELLS)
     matrix = np.asarray(model.transmat_)[:k, :k]
     ways = [(float(matrix[i, j]), i, j) for i in range(k) for j in range(k) if i != j]
     ways.sort(key=lambda way: (-way[0], way[1:]))
@@ -121,7 +118,7 @@ def transitions_section(model: Any) -> Section:
         f"{percent(float(np.diagonal(matrix).min()))} to {percent(float(np.diagonal(matrix).max()))}"
     )
     caption = "The probability of the next state (column), given the present one (row)."
-    note = left_out(model.n_components_, k, "states", "transmat_")
+    note = omission(model.n_components_, k, "states", "transmat_")
     lines = tuple((f"{i} → {j}", percent(share)) for share, i, j in ways[:10] if share > 0.0005)
     draw = partial(plot_transitions, model)
     parts: list[Figure | Table] = [Figure("Transition probabilities", label, draw, f"{caption} {note}".strip(), 280.0)]
@@ -149,12 +146,12 @@ def _means(model: Any, shape: tuple[int, int] | None) -> Section:
 def _spread(model: Any) -> Section:
     spread = deviations_of(model.covariances_, model.covariance_type_, model.means_.shape)
     names, lines = feature_names(model), []
-    for j in range(min(model.n_components_, MOST_LINES)):
+    for j in range(min(model.n_components_, MAX_LINES)):
         most = int(spread[j].argmax())
-        ends = f"{figure_of(float(spread[j, most]))} ({names[most]})"
-        lines.append((f"state {j}", figure_of(float(np.median(spread[j]))), ends))
+        ends = f"{formatted(float(spread[j, most]))} ({names[most]})"
+        lines.append((f"state {j}", formatted(float(np.median(spread[j]))), ends))
     lead = "Standard deviations of the features within each state."
-    note = left_out(model.n_components_, len(lines), "states", "covariances_")
+    note = omission(model.n_components_, len(lines), "states", "covariances_")
     table = Table("Deviations of features", ("state", "median", "greatest"), tuple(lines), note)
     return Section("The covariances", (lead,), (table,))
 
@@ -167,31 +164,31 @@ def _support(model: Any) -> Section:
 
 
 def refinement(model: Any) -> list[Figure]:
-    """Draw the log likelihoods before and after steps, if there were any."""
+    """Draw the log likelihoods over the steps, if there were any."""
     values = model.log_likelihoods_
     if len(values) < 2:
         return []
     label = (
-        f"Log likelihood per frame over {counted(len(values) - 1, 'step')}, from {figure_of(values[0], 5)} to "
-        f"{figure_of(values[-1], 5)}"
+        f"Log likelihood per frame over {counted(len(values) - 1, 'step')}, from {formatted(values[0], 5)} to "
+        f"{formatted(values[-1], 5)}"
     )
-    return [Figure("Refinement", label, partial(plot_refinement, model), _ending(values))]
+    return [Figure("Refinement", label, partial(plot_refinement, model), _convergence_caption(values))]
 
 
-def _ending(values: Any) -> str:
+def _convergence_caption(values: Any) -> str:
     last, whole = float(values[-1] - values[-2]), float(np.ptp(values))
-    if last <= _STILL * whole:
+    if last <= _FLAT_SHARE * whole:
         return "Flat at the end: further steps would gain little."
     return "Still rising at the end: a larger max_iter would gain more."
 
 
 def _readings(model: Any) -> list[Caveat]:
-    last, steps = figure_of(float(model.log_likelihoods_[-1]), 5), counted(model.n_iter_, "step")
+    last, steps = formatted(float(model.log_likelihoods_[-1]), 5), counted(model.n_iter_, "step")
     ends = "it has converged" if model.converged_ else "a larger max_iter gains a little"
     how = f"After {steps} over all frames; {ends}. It compares models of the same data only."
     found = [Caveat(f"The log likelihood is {last} per frame.", how)]
     found.append(
-        vote_reading(
+        vote_summary(
             model,
             "of the ends of directions for each state",
             "A state with few votes lies between others; nothing is wrong with that.",
@@ -208,10 +205,10 @@ def _warnings(model: Any) -> list[str]:
     found = []
     if not model.converged_:
         found.append("The refinement had not converged: a larger max_iter gains a little.")
-    unused = np.flatnonzero(model.state_counts_ < _UNUSED)
+    unused = np.flatnonzero(model.state_counts_ < _MIN_FRAMES)
     if len(unused):
         found.append(f"State {listed(unused)} is in no frame: fit again with fewer states.")
-    brief = np.flatnonzero((durations(model) < _BRIEF) & (model.state_counts_ >= _UNUSED))
+    brief = np.flatnonzero((durations(model) < _MIN_DURATION) & (model.state_counts_ >= _MIN_FRAMES))
     if len(brief):
         found.append(f"State {listed(brief)} is left at once: single frames that stand out, rather than a state.")
     return found

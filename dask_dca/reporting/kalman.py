@@ -1,4 +1,4 @@
-"""What is said of a Kalman filter."""
+"""The report of a Kalman filter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dask_dca.plotting.certificate import plot_spectrum
 from dask_dca.plotting.sequences import plot_eigenvalues, plot_loadings, plot_predictions
 from dask_dca.reporting.pictures import (
     DASH,
-    MOST_LINES,
+    MAX_LINES,
     Caveat,
     Fact,
     Figure,
@@ -22,39 +22,36 @@ from dask_dca.reporting.pictures import (
     Table,
     counted,
     feature_names,
-    figure_of,
-    left_out,
+    formatted,
     listed,
+    omission,
     percent,
     row_figures,
     sequences_of,
-    vote_reading,
+    vote_summary,
     vote_table,
 )
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dask_dca.reporting.data import DataSummary, Given
+    from dask_dca.reporting.data import DataSummary, Inputs
 
 
-_WEAK: Final = 0.1  # share of variance predicted, below which there is little to predict
-_RISING: Final = 1e-3  # share of the gain in likelihood that the last pass made, above which more steps gain
-_LOADINGS: Final = 40  # features whose loadings are drawn
-_DIMENSIONS: Final = 24
-_STILL: Final = 1e-9  # angle below which a mode doesn't turn
-_CROWDED: Final = 0.6  # width of all eigenvalues, below which they are drawn again
-_DRAWN: Final = 200  # frames
+_MIN_EXPLAINED: Final = 0.1  # share of predicted variance below which a warning is given
+_RISING_SHARE: Final = 1e-3  # gain of the last step, relative to the log likelihood, above which a warning is given
+_MAX_LOADINGS: Final = 40  # maximum number of features whose loadings are drawn as a matrix
+_MAX_DIMENSIONS: Final = 24  # maximum number of state dimensions whose loadings are drawn as a matrix
+_MIN_ANGLE: Final = 1e-9  # minimum angle of an eigenvalue of an oscillating mode
+_CROWDED_WIDTH: Final = 0.6  # range of the eigenvalues below which an enlarged figure is added
+_MAX_FRAMES: Final = 200  # maximum number of frames that are drawn
 
 
-def tell(model: Any, given: Given) -> Report:
-    """Tell what a Kalman filter found.
-
-    model: a fitted model, or one of known parameters; given: data, and the shape of pictures.
-    """
+def build_report(model: Any, inputs: Inputs) -> Report:
+    """Write the report of a model; inputs: data, and the shape of images."""
     k, values = model.n_dim_state_, _modes(model)
-    lasting = figure_of(float(_memory(values[0])))
-    turning = int((values.imag > _STILL).sum())
+    lasting = formatted(float(_memory(values[0])))
+    turning = int((values.imag > _MIN_ANGLE).sum())
     headline = (
         f"{counted(model.n_features_in_, 'channel')} follow a hidden state of {counted(k, 'dimension')}, whose "
         "slowest mode "
@@ -69,9 +66,9 @@ def tell(model: Any, given: Given) -> Report:
         facts.append(
             Fact(percent(model.explained_variance_ratio_), "predicted", "of a channel's variance, one frame ahead")
         )
-    sections = [_dynamics(model, values), *_loadings(model, given.shape)]
-    if given.evidence is not None:
-        sections.insert(1, _path(given.evidence, feature_names(model)))
+    sections = [_dynamics(model, values), *_loadings(model, inputs.shape)]
+    if inputs.summary is not None:
+        sections.insert(1, _path(inputs.summary, feature_names(model)))
     if hasattr(model, "votes_"):
         sections.append(_support(model))
     return Report(
@@ -80,7 +77,7 @@ def tell(model: Any, given: Given) -> Report:
 
 
 def _modes(model: Any) -> NDArray[np.complex128]:
-    """Eigenvalues of the transition: the slowest first, pairs next to each other."""
+    """Eigenvalues of the transition matrix, the slowest first, conjugate pairs adjacent."""
     values = np.linalg.eigvals(model.transition_matrices_)
     return np.array(sorted(values, key=lambda value: (-abs(value), -value.imag)), dtype=np.complex128)
 
@@ -92,18 +89,18 @@ def _memory(value: complex) -> float:
 
 def _dynamics(model: Any, values: NDArray[np.complex128]) -> Section:
     lines = []
-    for i, value in enumerate(values[:MOST_LINES]):
+    for i, value in enumerate(values[:MAX_LINES]):
         turn, memory = abs(float(np.angle(value))), _memory(value)
-        lasts = figure_of(memory) if np.isfinite(memory) else "for ever"
-        period = figure_of(2.0 * np.pi / turn) if turn > _STILL else DASH
-        lines.append((f"{i}", figure_of(abs(value), 4), lasts, period))
+        lasts = formatted(memory) if np.isfinite(memory) else "for ever"
+        period = formatted(2.0 * np.pi / turn) if turn > _MIN_ANGLE else DASH
+        lines.append((f"{i}", formatted(abs(value), 4), lasts, period))
     head = ("mode", "size", "memory in frames", "period in frames")
-    note = left_out(len(values), len(lines), "modes", "transition_matrices_")
+    note = omission(len(values), len(lines), "modes", "transition_matrices_")
     label = (
         f"{counted(len(values), 'eigenvalue')} of the transition in the unit circle, sizes "
-        f"{figure_of(abs(values[-1]))} to {figure_of(abs(values[0]))}"
+        f"{formatted(abs(values[-1]))} to {formatted(abs(values[0]))}"
     )
-    crowded = len(values) > 1 and max(float(np.ptp(values.real)), float(np.ptp(values.imag))) < _CROWDED
+    crowded = len(values) > 1 and max(float(np.ptp(values.real)), float(np.ptp(values.imag))) < _CROWDED_WIDTH
     caption = (
         "Near the circle is what lasts; off the real axis what oscillates; at the centre what is forgotten at once."
     )
@@ -119,26 +116,28 @@ def _dynamics(model: Any, values: NDArray[np.complex128]) -> Section:
     return Section("The dynamics", (lead,), tuple(parts))
 
 
-def _path(evidence: DataSummary, names: list[str]) -> Section:
-    frames = evidence.opening()
-    lengths = evidence.opening_lengths()
+def _path(summary: DataSummary, names: list[str]) -> Section:
+    frames = summary.first_rows()
+    lengths = summary.first_lengths()
     pairs = np.flatnonzero(pair_mask(np.cumsum([0, *lengths]), 0, len(frames), 1))
     lead = f"The first {counted(len(frames), 'frame')}, read as {sequences_of(lengths)}."
     if not len(pairs):
         return Section("Observed and predicted", (f"{lead} None follows another.",), ())
-    told, seen = np.asarray(evidence.model.predict(frames, lengths=lengths))[pairs], frames[pairs + 1]
-    left, whole = np.nanmean((seen - told) ** 2, axis=0), np.nanvar(seen, axis=0)
+    predicted, observed = np.asarray(summary.model.predict(frames, lengths=lengths))[pairs], frames[pairs + 1]
+    left, whole = np.nanmean((observed - predicted) ** 2, axis=0), np.nanvar(observed, axis=0)
     skill = 1.0 - left / np.where(whole > 0.0, whole, np.inf)
     best = int(np.argmax(skill))
-    label = f"{names[best]}: observed as points, predicted as a line, {counted(min(len(seen), _DRAWN), 'frame')}"
-    draw = partial(plot_predictions, seen[:_DRAWN, best], told[:_DRAWN, best], label=names[best])
+    label = (
+        f"{names[best]}: observed as points, predicted as a line, {counted(min(len(observed), _MAX_FRAMES), 'frame')}"
+    )
+    draw = partial(plot_predictions, observed[:_MAX_FRAMES, best], predicted[:_MAX_FRAMES, best], label=names[best])
     caption = (
         "Points are observed, the line was predicted one frame before: the channel that is predicted best "
         f"({percent(float(skill[best]))})."
     )
     order = np.argsort(-skill, kind="stable")
     chosen = order if len(order) <= 12 else np.concatenate([order[:6], order[-6:]])
-    lines = tuple((names[i], percent(float(skill[i])), figure_of(float(np.sqrt(left[i])))) for i in chosen)
+    lines = tuple((names[i], percent(float(skill[i])), formatted(float(np.sqrt(left[i])))) for i in chosen)
     note = "" if len(order) <= 12 else f"The six best and the six worst of {len(order):,} channels."
     table = Table("Predicted one frame ahead", ("channel", "of its variance", "typical error"), lines, note)
     return Section("Observed and predicted", (lead,), (Figure("One channel", label, draw, caption, wide=True), table))
@@ -155,12 +154,12 @@ def _loadings(model: Any, shape: tuple[int, int] | None) -> list[Section]:
             " An axis is the deviation of one real frame, the anchor, from what is observed at state zero, freed "
             "of noise."
         )
-    if len(weights) > _LOADINGS or shape is not None or k > _DIMENSIONS:
+    if len(weights) > _MAX_LOADINGS or shape is not None or k > _MAX_DIMENSIONS:
         figures = row_figures(model, weights.T, titles, what="axes", where="observation_matrices_", shape=shape)
         return [Section("The loadings", (lead,), figures)]
     label = (
         f"Loadings of {counted(len(weights), 'channel')} on {counted(k, 'state dimension')}, up to "
-        f"{figure_of(float(np.abs(weights).max()))} in size"
+        f"{formatted(float(np.abs(weights).max()))} in size"
     )
     shown = ", ".join(f"{j} is frame {row}" for j, row in enumerate(anchors) if row >= 0)
     caption = f"Strong cells are large loadings, orange ones are negative. {f'Axis {shown}.' if shown else ''}".strip()
@@ -173,8 +172,8 @@ def _support(model: Any) -> Section:
     if len(getattr(model, "canonical_correlations_", ())):
         values = np.asarray(model.canonical_correlations_)[: 4 * model.n_dim_state_ + 4]
         label = (
-            f"{len(values)} canonical correlations of past and future, from {figure_of(values[0])} down to "
-            f"{figure_of(values[-1])}"
+            f"{len(values)} canonical correlations of past and future, from {formatted(values[0])} down to "
+            f"{formatted(values[-1])}"
         )
         caption = (
             "How well each dimension predicts the future; the model keeps those left of the dashed line "
@@ -196,20 +195,19 @@ def _readings(model: Any, values: NDArray[np.complex128]) -> list[Caveat]:
         )
         found.append(
             Caveat(
-                f"{percent(model.explained_variance_ratio_)} of a channel's variance is predicted one frame ahead.",
-                how,
+                f"{percent(model.explained_variance_ratio_)} of a channel's variance is predicted one frame ahead.", how
             )
         )
-        first, last = (figure_of(float(model.log_likelihoods_[i]), 5) for i in (0, -1))
+        first, last = (formatted(float(model.log_likelihoods_[i]), 5) for i in (0, -1))
         how = "It compares models of the same data only."
         steps = counted(model.n_iter_, "step")
         found.append(Caveat(f"The log likelihood is {last} per frame after {steps}, {first} before.", how))
     stable = "stable: left alone, it comes to rest." if abs(values[0]) < 1.0 else "not stable."
     how = "The size of the largest eigenvalue; below 1 forecasts return to the mean, at 1 and above they don't."
-    found.append(Caveat(f"The system is {stable} Its slowest mode has size {figure_of(abs(values[0]), 4)}.", how))
+    found.append(Caveat(f"The system is {stable} Its slowest mode has size {formatted(abs(values[0]), 4)}.", how))
     if hasattr(model, "votes_"):
         found.append(
-            vote_reading(
+            vote_summary(
                 model,
                 "of the directions for each axis",
                 "Axes are coordinates of one state: another choice of frames describes the same system.",
@@ -222,7 +220,7 @@ def _warnings(model: Any, values: NDArray[np.complex128]) -> list[str]:
     found = []
     if abs(values[0]) >= 1.0:
         found.append(
-            f"A mode has size {figure_of(abs(values[0]), 5)}: the system is not stable, and forecasts grow "
+            f"A mode has size {formatted(abs(values[0]), 5)}: the system is not stable, and forecasts grow "
             "without bound."
         )
     nowhere = np.flatnonzero(np.asarray(getattr(model, "anchor_indices_", [])) < 0)
@@ -234,13 +232,13 @@ def _warnings(model: Any, values: NDArray[np.complex128]) -> list[str]:
             if not hasattr(model, "votes_")
             else found
         )
-    if model.explained_variance_ratio_ < _WEAK:
+    if model.explained_variance_ratio_ < _MIN_EXPLAINED:
         found.append(
             f"Little can be predicted ({percent(model.explained_variance_ratio_)} of a channel's variance): mostly "
             "noise, or no linear dynamics."
         )
     gains = np.diff(model.log_likelihoods_)
-    if len(gains) > 1 and gains[-1] > _RISING * max(1.0, abs(float(model.log_likelihoods_[-1]))):
+    if len(gains) > 1 and gains[-1] > _RISING_SHARE * max(1.0, abs(float(model.log_likelihoods_[-1]))):
         found.append("The last step still raised the likelihood: a larger max_iter fits a little better.")
     if noises_look_correlated(model):
         found.append(CORRELATED.format(model.n_dim_state_ + model.n_features_in_))

@@ -1,4 +1,4 @@
-"""What is said of a topic model."""
+"""The report of a topic model."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from dask_dca.plotting.certificate import plot_spectrum
 from dask_dca.plotting.rows import plot_topic, topic_words
 from dask_dca.reporting.pictures import (
-    MOST_FIGURES,
-    MOST_LINES,
+    MAX_FIGURES,
+    MAX_LINES,
     Bar,
     Caveat,
     Fact,
@@ -22,30 +22,27 @@ from dask_dca.reporting.pictures import (
     Section,
     Table,
     counted,
-    figure_of,
-    left_out,
+    formatted,
     listed,
+    omission,
     percent,
     shortened,
-    vote_reading,
+    vote_summary,
     vote_table,
 )
 
 if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats
-    from dask_dca.reporting.data import DataSummary, Given
+    from dask_dca.reporting.data import DataSummary, Inputs
 
 
-_WORDS: Final = 10
-_TWINS: Final = 0.25  # total variation below which two topics are one
-_LOOSE: Final = 0.0  # coherence below which top words avoid each other
+_N_WORDS: Final = 10  # number of words that are shown for each topic
+_MIN_DISTANCE: Final = 0.25  # total variation below which two topics are reported as alike
+_MIN_COHERENCE: Final = 0.0  # coherence below which top words co-occur less than by chance
 
 
-def tell(model: Any, given: Given) -> Report:
-    """Tell what a topic model found.
-
-    given: data, and the shape of pictures.
-    """
+def build_report(model: Any, inputs: Inputs) -> Report:
+    """Write the report of a model; inputs: data, and the shape of images."""
     k = model.n_components_
     names = [shortened(word, 40) for word in model.get_anchor_words()]
     headline = (
@@ -57,24 +54,24 @@ def tell(model: Any, given: Given) -> Report:
         Fact(str(k), "topics", "ordered by how much of the text they hold"),
         Fact(f"{model.n_words_:,}", "words", f"in {counted(model.n_documents_, 'document')}"),
         Fact(
-            figure_of(float(model.topic_distances_.min())),
+            formatted(float(model.topic_distances_.min())),
             "least distance",
             "between two topics: 0 is the same topic twice",
         ),
     ]
-    coherence = None if given.evidence is None else np.asarray(given.evidence.model.coherence(given.evidence.matrix))
+    coherence = None if inputs.summary is None else np.asarray(inputs.summary.model.coherence(inputs.summary.matrix))
     sections = (_topics(model), _table(model, names, coherence), _support(model))
-    readings = tuple(_readings(model, coherence, given.evidence))
+    readings = tuple(_readings(model, coherence, inputs.summary))
     return Report(headline, tuple(facts), sections, readings, tuple(_warnings(model, coherence)))
 
 
 def _topics(model: Any) -> Section:
-    count = min(model.n_components_, MOST_FIGURES)
+    count = min(model.n_components_, MAX_FIGURES)
     parts: list[Gallery | Table] = [Gallery(tuple(_bars(model, t) for t in range(count)))]
     if model.n_components_ > count:
-        most = min(model.n_components_, MOST_LINES)
-        lines = tuple((f"topic {t}", listed(_words(model, t), _WORDS)) for t in range(count, most))
-        note = left_out(model.n_components_, most, "topics", "components_")
+        most = min(model.n_components_, MAX_LINES)
+        lines = tuple((f"topic {t}", listed(_words(model, t), _N_WORDS)) for t in range(count, most))
+        note = omission(model.n_components_, most, "topics", "components_")
         parts.append(Table("Words of further topics", ("topic", "anchor word, then the most probable"), lines, note))
     lead = (
         "The most probable words of each topic below its anchor word. Bars are probabilities within the topic; each "
@@ -85,13 +82,13 @@ def _topics(model: Any) -> Section:
 
 def _words(model: Any, topic: int) -> list[str]:
     named = hasattr(model, "feature_names_in_")
-    return [shortened(name, 30) if named else f"column {name}" for name in topic_words(model, topic, _WORDS)[1]]
+    return [shortened(name, 30) if named else f"column {name}" for name in topic_words(model, topic, _N_WORDS)[1]]
 
 
 def _bars(model: Any, topic: int) -> Figure:
     words, weight = _words(model, topic), percent(float(model.topic_weights_[topic]))
-    label = f"Topic {topic}, {weight} of all words: anchor {words[0]}, then {listed(words[1:], _WORDS)}"
-    draw = partial(plot_topic, model, topic, n_words=_WORDS)
+    label = f"Topic {topic}, {weight} of all words: anchor {words[0]}, then {listed(words[1:], _N_WORDS)}"
+    draw = partial(plot_topic, model, topic, n_words=_N_WORDS)
     return Figure(f"Topic {topic}: {words[0]}", label, draw, f"{weight} of all words.", 32.0 + 18.0 * len(words))
 
 
@@ -99,14 +96,14 @@ def _table(model: Any, anchors: list[str], coherence: Floats | None) -> Section:
     most = float(model.topic_weights_.max())
 
     def _line(t: int, weight: float) -> tuple[str | Bar, ...]:
-        distances = (figure_of(float(part[t])) for part in (model.topic_distances_, model.distance_to_corpus_))
-        last = () if coherence is None else (figure_of(float(coherence[t]), 2),)
+        distances = (formatted(float(part[t])) for part in (model.topic_distances_, model.distance_to_corpus_))
+        last = () if coherence is None else (formatted(float(coherence[t]), 2),)
         return (f"{t}: {anchors[t]}", percent(weight), *distances, *last, Bar(weight / most))
 
-    lines = tuple(starmap(_line, enumerate(model.topic_weights_[:MOST_LINES].tolist())))
+    lines = tuple(starmap(_line, enumerate(model.topic_weights_[:MAX_LINES].tolist())))
     last = () if coherence is None else ("coherence",)
     head = ("topic", "of all words", "to nearest", "to corpus", *last, "share, drawn")
-    table = Table("Topics", head, lines, left_out(model.n_components_, len(lines), "topics", "topic_weights_"))
+    table = Table("Topics", head, lines, omission(model.n_components_, len(lines), "topics", "topic_weights_"))
     lead = (
         "“To nearest” is the distance to the topic most like it, “to corpus” that to the corpus's own words: 0 is the "
         "same, 1 has no word in common (total variation)."
@@ -120,11 +117,11 @@ def _support(model: Any) -> Section:
     if len(model.spectrum_) > 1:
         values = np.asarray(model.spectrum_)
         label = (
-            f"{len(values)} eigenvalues of the words' co-occurrence, from {figure_of(values[0])} to "
-            f"{figure_of(values[-1])}"
+            f"{len(values)} eigenvalues of the words' co-occurrence, from {formatted(values[0])} to "
+            f"{formatted(values[-1])}"
         )
         skipped = values[0] > 5.0 * values[1]
-        first = f" The first, {figure_of(values[0])}, is above the picture." if skipped else ""
+        first = f" The first, {formatted(values[0])}, is above the picture." if skipped else ""
         caption = f"The model keeps what is left of the dashed upright line.{first}"
         parts.append(Figure("Directions that stand out from noise", label, partial(plot_spectrum, model), caption))
     anchors = [shortened(word, 30) for word in model.get_anchor_words()]
@@ -133,18 +130,18 @@ def _support(model: Any) -> Section:
     return Section("What the topics rest on", (lead,), tuple(parts))
 
 
-def _readings(model: Any, coherence: Floats | None, evidence: DataSummary | None) -> list[Caveat]:
+def _readings(model: Any, coherence: Floats | None, summary: DataSummary | None) -> list[Caveat]:
     found = []
     if len(model.spectrum_):
         above = max(1, int((model.spectrum_ > model.noise_edge_).sum()))
         seen = " or more" if above >= len(model.spectrum_) else ""
         how = "More topics than that can't be told from noise; fewer leave something out, which may be what you want."
         found.append(Caveat(f"{above}{seen} directions of the words' co-occurrence stand out from noise.", how))
-    low, high = (figure_of(float(value)) for value in (model.topic_distances_.min(), model.topic_distances_.max()))
+    low, high = (formatted(float(value)) for value in (model.topic_distances_.min(), model.topic_distances_.max()))
     how = "0 is a topic that is there twice; above a half, most of what two topics say differs."
     found.append(Caveat(f"Each topic is {low} to {high} away from the one most like it.", how))
-    if coherence is not None and evidence is not None and np.isfinite(coherence).any():
-        middle, documents = figure_of(float(np.nanmean(coherence)), 2), counted(evidence.rows.n_rows, "document")
+    if coherence is not None and summary is not None and np.isfinite(coherence).any():
+        middle, documents = formatted(float(np.nanmean(coherence)), 2), counted(summary.rows.n_rows, "document")
         how = (
             "0 is chance; topics that people find clear have around 0.1 and more. It says nothing of topics that "
             "are missing."
@@ -154,7 +151,7 @@ def _readings(model: Any, coherence: Floats | None, evidence: DataSummary | None
         "Words that share a topic share its votes, so a low share is no fault; the bounds in the table hold with "
         "95 % confidence."
     )
-    found.append(vote_reading(model, "of the directions for each anchor word", how))
+    found.append(vote_summary(model, "of the directions for each anchor word", how))
     return found
 
 
@@ -163,7 +160,7 @@ def _warnings(model: Any, coherence: Floats | None) -> list[str]:
     average = model.average_topics()
     if len(average):
         found.append(f"Topic {listed(average)} is close to the corpus average, so of nothing in particular.")
-    twins = np.flatnonzero(model.topic_distances_ < _TWINS)
+    twins = np.flatnonzero(model.topic_distances_ < _MIN_DISTANCE)
     if len(twins):
         found.append(f"Topics {listed(twins)} are much like another one: try fewer topics.")
     above = int((model.spectrum_ > model.noise_edge_).sum()) if len(model.spectrum_) else model.n_components_
@@ -171,9 +168,9 @@ def _warnings(model: Any, coherence: Floats | None) -> list[str]:
         found.append(f"Only {above} directions stand out from noise, but there are {model.n_components_} topics.")
     if isinstance(model.n_components, int) and model.n_components_ < model.n_components:
         found.append(f"{model.n_components} topics were asked for, but only {model.n_components_} were found.")
-    if coherence is not None and (np.asarray(coherence) < _LOOSE).any():
+    if coherence is not None and (np.asarray(coherence) < _MIN_COHERENCE).any():
         found.append(
-            f"The top words of topic {listed(np.flatnonzero(coherence < _LOOSE))} hardly ever meet in a document."
+            f"The top words of topic {listed(np.flatnonzero(coherence < _MIN_COHERENCE))} rarely co-occur in documents."
         )
     skipped = [(model.n_empty_documents_, "are empty"), (model.n_short_documents_, "have a single word")]
     found += [f"{count:,} documents {what} and say nothing of topics." for count, what in skipped if count]

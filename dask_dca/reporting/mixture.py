@@ -1,4 +1,4 @@
-"""What is said of a Gaussian mixture."""
+"""The report of a Gaussian mixture."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dask_dca.models.gaussians import deviations_of
 from dask_dca.plotting.certificate import plot_criterion
 from dask_dca.plotting.clusters import plot_components
 from dask_dca.reporting.pictures import (
-    MOST_LINES,
+    MAX_LINES,
     Bar,
     Caveat,
     Fact,
@@ -21,29 +21,26 @@ from dask_dca.reporting.pictures import (
     Table,
     counted,
     feature_names,
-    figure_of,
-    left_out,
+    formatted,
     listed,
+    omission,
     percent,
     row_figures,
-    vote_reading,
+    vote_summary,
     vote_table,
 )
 
 if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats
-    from dask_dca.reporting.data import DataSummary, Given
+    from dask_dca.reporting.data import DataSummary, Inputs
 
 
-_TINY: Final = 0.01  # weight below which a component is worth a look
-_SURE: Final = 0.9
+_MIN_WEIGHT: Final = 0.01  # weight below which a component is reported as small
+_CLEAR_PROBABILITY: Final = 0.9  # probability above which a row clearly belongs to one component
 
 
-def tell(model: Any, given: Given) -> Report:
-    """Tell what a mixture found.
-
-    given: data, and the shape of pictures.
-    """
+def build_report(model: Any, inputs: Inputs) -> Report:
+    """Write the report of a model; inputs: data, and the shape of images."""
     k = model.n_components_
     low, high = float(model.weights_.min()), float(model.weights_.max())
     headline = (
@@ -53,10 +50,10 @@ def tell(model: Any, given: Given) -> Report:
     facts = (
         Fact(str(k), "components", f"{_family(model)}, with {model.covariance_type_} covariances"),
         Fact(percent(high), "largest", f"component {int(model.weights_.argmax())}, of {k}"),
-        Fact(figure_of(model.lower_bound_, 4), "log density", "of a row, on average"),
+        Fact(formatted(model.lower_bound_, 4), "log density", "of a row, on average"),
     )
-    sections = [_components(model, given.evidence), *_anchors(model, given.shape), _spread(model), _support(model)]
-    return Report(headline, facts, tuple(sections), tuple(_readings(model, given.evidence)), tuple(_warnings(model)))
+    sections = [_components(model, inputs.summary), *_anchors(model, inputs.shape), _spread(model), _support(model)]
+    return Report(headline, facts, tuple(sections), tuple(_readings(model, inputs.summary)), tuple(_warnings(model)))
 
 
 def _family(model: Any) -> str:
@@ -64,24 +61,24 @@ def _family(model: Any) -> str:
     return "Gaussian" if np.isinf(degrees) else f"heavy-tailed (Student's t of {degrees:g} degrees)"
 
 
-def _components(model: Any, evidence: DataSummary | None) -> Section:
+def _components(model: Any, summary: DataSummary | None) -> Section:
     most = float(model.weights_.max())
     lines: list[tuple[str | Bar, ...]] = []
-    for j in range(min(model.n_components_, MOST_LINES)):
+    for j in range(min(model.n_components_, MAX_LINES)):
         weight = float(model.weights_[j])
         lines.append((f"component {j}", percent(weight), f"{int(model.anchor_indices_[j])}", Bar(weight / most)))
     head = ("component", "weight", "row at its mean", "weight, drawn")
-    note = left_out(model.n_components_, len(lines), "components", "weights_")
+    note = omission(model.n_components_, len(lines), "components", "weights_")
     table = Table("Weights", head, tuple(lines), note)
-    return Section("The components", (), (table, _map(model, evidence)))
+    return Section("The components", (), (table, _map(model, summary)))
 
 
-def _map(model: Any, evidence: DataSummary | None) -> Figure:
+def _map(model: Any, summary: DataSummary | None) -> Figure:
     label = (
         f"Outlines of {counted(model.n_components_, 'component')} and the real rows that stand for them, in two "
         "coordinates"
     )
-    rows = None if evidence is None else evidence.sample()
+    rows = None if summary is None else summary.sample()
     rows = None if rows is None else rows[np.isfinite(rows).all(axis=1)]
     caption = (
         f"Each outline holds half of its component; diamonds are the anchors.{' Dots are rows.' * (rows is not None)} "
@@ -125,13 +122,13 @@ def _spread(model: Any) -> Section:
     form, shape = model.covariance_type_, model.means_.shape
     spread, names = deviations_of(model.covariances_, form, shape, *_subspace(model)), feature_names(model)
     lines = []
-    for j in range(min(model.n_components_, MOST_LINES)):
+    for j in range(min(model.n_components_, MAX_LINES)):
         least, most = int(spread[j].argmin()), int(spread[j].argmax())
-        middle = figure_of(float(np.median(spread[j])))
-        ends = [f"{figure_of(float(spread[j, i]))} ({names[i]})" for i in (least, most)]
+        middle = formatted(float(np.median(spread[j])))
+        ends = [f"{formatted(float(spread[j, i]))} ({names[i]})" for i in (least, most)]
         lines.append((f"component {j}", middle, *ends))
     head = ("component", "median", "least", "greatest")
-    note = left_out(model.n_components_, len(lines), "components", "covariances_")
+    note = omission(model.n_components_, len(lines), "components", "covariances_")
     lead = "Standard deviations of the features within each component: how wide it is around its mean."
     return Section("The covariances", (lead,), (Table("Deviations of features", head, tuple(lines), note),))
 
@@ -150,29 +147,29 @@ def _support(model: Any) -> Section:
     return Section("What the components rest on", (lead,), tuple(parts))
 
 
-def _readings(model: Any, evidence: DataSummary | None) -> list[Caveat]:
+def _readings(model: Any, summary: DataSummary | None) -> list[Caveat]:
     settled = "the last changed it by less than tol" if model.converged_ else "more passes would raise it further"
     found = [
         Caveat(
-            f"The mean log density of a row is {figure_of(model.lower_bound_, 5)}.",
+            f"The mean log density of a row is {formatted(model.lower_bound_, 5)}.",
             f"After {counted(model.n_iter_, 'pass', 'passes')} of refinement; {settled}. It compares models of "
             "the same data only.",
         ),
-        vote_reading(
+        vote_summary(
             model,
             "of the directions for each component",
             "A component without votes lies between others. That is no fault, but nothing vouches for it apart "
             "from the likelihood.",
         ),
     ]
-    if evidence is not None:
-        sample = evidence.sample()
-        sure = float((np.asarray(evidence.model.predict_proba(sample)).max(axis=1) > _SURE).mean())
+    if summary is not None:
+        sample = summary.sample()
+        sure = float((np.asarray(summary.model.predict_proba(sample)).max(axis=1) > _CLEAR_PROBABILITY).mean())
         how = "Rows that lie between components belong to several. Many such rows mean that components overlap."
         found.append(
             Caveat(
                 f"{percent(sure)} of {counted(len(sample), 'row')} belong to one component with more than "
-                f"{percent(_SURE, 0)}.",
+                f"{percent(_CLEAR_PROBABILITY, 0)}.",
                 how,
             )
         )
@@ -189,9 +186,11 @@ def _warnings(model: Any) -> list[str]:
         found.append(
             f"{counted(model.n_outliers_, 'row')} far from all others have no weight: they are taken for noise."
         )
-    tiny = np.flatnonzero(model.weights_ < _TINY)
+    tiny = np.flatnonzero(model.weights_ < _MIN_WEIGHT)
     if len(tiny):
-        found.append(f"Component {listed(tiny)} holds less than {percent(_TINY, 0)} of the rows: outliers, perhaps.")
+        found.append(
+            f"Component {listed(tiny)} holds less than {percent(_MIN_WEIGHT, 0)} of the rows: outliers, perhaps."
+        )
     inside = np.flatnonzero(np.asarray(model.votes_) == 0)
     if len(inside):
         found.append(f"Component {listed(inside)} lies between others: no row of it is ever furthest out.")

@@ -1,4 +1,4 @@
-"""What is said of a non-negative matrix factorization."""
+"""The report of a non-negative matrix factorization."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_dca.plotting.certificate import plot_corners, plot_coverage
 from dask_dca.reporting.pictures import (
-    MOST_LINES,
+    MAX_LINES,
     Bar,
     Caveat,
     Fact,
@@ -18,62 +18,59 @@ from dask_dca.reporting.pictures import (
     Section,
     Table,
     counted,
-    figure_of,
-    left_out,
+    formatted,
     listed,
+    omission,
     percent,
     row_figures,
-    vote_reading,
+    vote_summary,
     vote_table,
 )
 
 if TYPE_CHECKING:
     from dask_dca.geometry.arrays import Floats
-    from dask_dca.reporting.data import DataSummary, Given
+    from dask_dca.reporting.data import DataSummary, Inputs
 
 
-_LOW: Final = 0.9  # coverage below which pure rows are likely to be missing
-_NOISY: Final = 0.5  # explained variance below which the rest is more than the model
-_RISING: Final = 0.02  # what the last anchor added, above which more may add something
-_ENOUGH: Final = 0.97  # coverage that needs no more
-_EXPLAINED: Final = 0.95  # share of the variance from which more anchors are no cure
-_POINTED: Final = 0.5
-_KINDS: Final = {
+_LOW_COVERAGE: Final = 0.9  # coverage below which pure rows are probably missing
+_MIN_EXPLAINED: Final = 0.5  # share of explained variance below which a warning is given
+_RISING_COVERAGE: Final = 0.02  # gain of coverage by the last anchor above which more anchors may help
+_FULL_COVERAGE: Final = 0.97  # coverage from which more anchors are not suggested
+_WELL_EXPLAINED: Final = 0.95  # share of explained variance from which more anchors are not suggested
+_MIN_POINTED: Final = 0.5  # share of pointed planes below which a warning is given
+_BASIS_WORDS: Final = {
     "rays": "the rays of the smallest cone around the extreme rows",
     "free": "which leave least of the data",
 }
 
 
-def tell(model: Any, given: Given) -> Report:
-    """Tell what a factorization found.
-
-    given: data, and the shape of pictures.
-    """
+def build_report(model: Any, inputs: Inputs) -> Report:
+    """Write the report of a model; inputs: data, and the shape of images."""
     k = model.n_components_
     real = model.basis_ == "rows"
     headline = (
         f"{counted(k, 'row')} of the data, the anchors, stand for all others: every row is taken for a mixture of them."
         if real
-        else f"Every row is taken for a mixture of {counted(k, 'component')}, {_KINDS[model.basis_]}."
+        else f"Every row is taken for a mixture of {counted(k, 'component')}, {_BASIS_WORDS[model.basis_]}."
     )
     headline += f" {_reach(model.coverage_)}" if real else ""
     facts = (
         Fact(str(k), "anchors", "real rows that the others are mixtures of")
         if real
         else Fact(str(k), "components", "that rows are mixtures of"),
-        Fact(figure_of(model.coverage_), "coverage", "1 is all of the data's extent, on planes not used to choose"),
+        Fact(formatted(model.coverage_), "coverage", "1 is all of the data's extent, on planes not used to choose"),
         Fact(percent(model.explained_variance_ratio_), "explained", "of the variance of a sample of the rows"),
     )
-    sections = [_anchors(model, given.shape), _support(model)]
-    if given.evidence is not None:
-        sections.insert(1, _in_data(model, given.evidence))
+    sections = [_anchors(model, inputs.shape), _support(model)]
+    if inputs.summary is not None:
+        sections.insert(1, _in_data(model, inputs.summary))
     return Report(headline, facts, tuple(sections), tuple(_readings(model)), tuple(_warnings(model)))
 
 
 def _reach(coverage: float) -> str:
     if not np.isfinite(coverage):
         return "How far they reach was not measured."
-    word = "nearly all" if coverage >= _ENOUGH else "most" if coverage >= _LOW else "only a part"
+    word = "nearly all" if coverage >= _FULL_COVERAGE else "most" if coverage >= _LOW_COVERAGE else "only a part"
     return f"Their cone reaches {word} of the data."
 
 
@@ -93,20 +90,20 @@ def _anchors(model: Any, shape: tuple[int, int] | None) -> Section:
     return Section(f"The {what}", (f"{lead} {scale}",), figures)
 
 
-def _in_data(model: Any, evidence: DataSummary) -> Section:
-    sample = evidence.sample(model.components_.size)
+def _in_data(model: Any, summary: DataSummary) -> Section:
+    sample = summary.sample(model.components_.size)
     if np.isnan(sample).any():
-        sample = np.asarray(evidence.model.impute(sample))
+        sample = np.asarray(summary.model.impute(sample))
     sample = np.maximum(sample, 0.0)
-    parts = np.asarray(evidence.model.transform(sample)) * model.components_.sum(axis=1)
+    parts = np.asarray(summary.model.transform(sample)) * model.components_.sum(axis=1)
     total = np.maximum(parts.sum(axis=1, keepdims=True), 1e-300)
     shares, greatest = (parts / total).mean(axis=0), parts.argmax(axis=1)
     lines: list[tuple[str | Bar, ...]] = []
-    for i in range(min(len(shares), MOST_LINES)):
+    for i in range(min(len(shares), MAX_LINES)):
         led = float((greatest == i).mean())
         lines.append((f"anchor {i}", percent(float(shares[i])), percent(led), Bar(float(shares[i] / shares.max()))))
     head = ("anchor", "mean share", "greatest in", "mean share, drawn")
-    note = left_out(len(shares), len(lines), "anchors", "transform(X)")
+    note = omission(len(shares), len(lines), "anchors", "transform(X)")
     table = Table(f"How {counted(len(sample), 'row')} are mixed", head, tuple(lines), note)
     lead = f"From {counted(len(sample), 'row')} spread evenly over the data."
     return Section("The anchors in the data", (lead,), (table, _corners(model, sample)))
@@ -127,7 +124,7 @@ def _support(model: Any) -> Section:
     values = np.asarray(model.coverage_curve_)
     if len(values):
         label = (
-            f"Coverage of the first 1 to {len(values)} anchors: from {figure_of(values[0])} to {figure_of(values[-1])}"
+            f"Coverage of the first 1 to {len(values)} anchors: from {formatted(values[0])} to {formatted(values[-1])}"
         )
         caption = (
             "Where the curve turns flat, further anchors add nothing. Whether there should be more is said by the "
@@ -160,7 +157,7 @@ def _readings(model: Any) -> list[Caveat]:
         )
     )
     found.append(
-        vote_reading(
+        vote_summary(
             model, "of the planes for each anchor", "The bounds in the table hold with 95 % confidence (Wilson's)."
         )
     )
@@ -173,22 +170,22 @@ def _readings(model: Any) -> list[Caveat]:
 
 def _warnings(model: Any) -> list[str]:
     found, values = [], np.asarray(model.coverage_curve_)
-    if np.isfinite(model.coverage_) and model.coverage_ < _LOW:
+    if np.isfinite(model.coverage_) and model.coverage_ < _LOW_COVERAGE:
         text = (
             "noise lowers it, more anchors than the data have do (coverage is greatest at the right number), or no row "
             "is pure"
-            if model.explained_variance_ratio_ > _EXPLAINED
+            if model.explained_variance_ratio_ > _WELL_EXPLAINED
             else "rows that are nearly pure are probably missing, and other factorizations may serve better"
         )
-        found.append(f"Coverage is low ({figure_of(model.coverage_)}): {text}.")
-    if model.explained_variance_ratio_ < _NOISY:
+        found.append(f"Coverage is low ({formatted(model.coverage_)}): {text}.")
+    if model.explained_variance_ratio_ < _MIN_EXPLAINED:
         found.append(
             f"Less than half of the variance is explained ({percent(model.explained_variance_ratio_)}): noise, or no "
             "mixtures."
         )
-    rises = len(values) > 2 and values[-1] < _ENOUGH and values[-1] - values[-2] > _RISING
-    if rises and model.explained_variance_ratio_ < _EXPLAINED:
-        added = figure_of(values[-1] - values[-2])
+    rises = len(values) > 2 and values[-1] < _FULL_COVERAGE and values[-1] - values[-2] > _RISING_COVERAGE
+    if rises and model.explained_variance_ratio_ < _WELL_EXPLAINED:
+        added = formatted(values[-1] - values[-2])
         found.append(
             f"The last anchor still added {added} of coverage, and not all variance is explained: compare fits with "
             "more anchors; coverage is greatest at the right number."
@@ -198,7 +195,7 @@ def _warnings(model: Any) -> list[str]:
         found.append(f"The data don't say how many anchors there are: rules said {least} to {most}.")
     if isinstance(model.n_components, int) and model.n_components_ < model.n_components:
         found.append(f"{model.n_components} anchors were asked for, but the data have only {model.n_components_}.")
-    if model.n_pointed_ < _POINTED * model.n_subproblems_:
+    if model.n_pointed_ < _MIN_POINTED * model.n_subproblems_:
         found.append(
             f"Only {model.n_pointed_:,} of {model.n_subproblems_:,} planes could vote: the data fill a wide cone."
         )

@@ -19,9 +19,9 @@ from dask_dca import __version__
 from dask_dca._registry import MODELS
 from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.errors import InvalidInputError, InvalidParameterError, ModelFileError, without_secrets
-from dask_dca.output import check_target, file_beside, file_system, is_url, local_path, reaching
-from dask_dca.reporting.data import DataSummary, Given, check_shape
-from dask_dca.reporting.pictures import MISSING, Bar, Caveat, Figure, Table, can_draw, sequences_of, shortened, svg_of
+from dask_dca.output import atomic_file, check_target, file_system, is_url, local_path, store_errors
+from dask_dca.reporting.data import DataSummary, Inputs, check_shape
+from dask_dca.reporting.pictures import NO_PLOTS, Bar, Caveat, Figure, Table, can_draw, sequences_of, shortened, svg_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Page(str):
-    """A page of HTML, which a notebook shows as such."""
+    """A page of HTML, which notebooks display."""
 
     def __repr__(self) -> str:
         return f"<page of {len(self):,} characters>"
@@ -43,47 +43,47 @@ class Page(str):
         return f'<iframe title="report" sandbox {frame} srcdoc="{html.escape(self)}"></iframe>'
 
 
-_WIDTH: Final = 100
-_BAR: Final = 20  # letters of a full bar
+_TEXT_WIDTH: Final = 100  # characters per line of text
+_BAR_LENGTH: Final = 20  # characters of a full bar
 
 
-def as_text(title: str, story: Report, tables: Sequence[Table], made: str) -> str:
-    """Write a report as lines of at most 100 letters, wider tables excepted.
+def as_text(title: str, body: Report, tables: Sequence[Table], made: str) -> str:
+    """Format a report as plain text with lines of at most 100 characters, except wider tables.
 
-    title: its heading; tables: how the model was made; made: the call that makes such a model.
+    title: heading; tables: origin and parameters of the model; made: the call that makes such a model.
     """
-    lines = [title, "=" * len(title), *_wrapped(story.headline), ""]
-    lines += [f"{fact.value} {fact.name}: {fact.meaning}" for fact in story.facts]
-    if story.warnings:
-        lines += [*_heading("Caveats"), *(line for text in story.warnings for line in _wrapped(text, "- "))]
-    for section in story.sections:
+    lines = [title, "=" * len(title), *_wrapped(body.headline), ""]
+    lines += [f"{fact.value} {fact.name}: {fact.meaning}" for fact in body.facts]
+    if body.warnings:
+        lines += [*_heading("Caveats"), *(line for text in body.warnings for line in _wrapped(text, "- "))]
+    for section in body.sections:
         lines += [*_heading(section.title), *(line for text in section.lead for line in _wrapped(text))]
         for part in section.parts:
-            lines += _part(part)
+            lines += _part_lines(part)
     lines += _heading("The certificate")
-    for reading in story.readings:
+    for reading in body.readings:
         lines += _wrapped(f"{reading.statement} {reading.how}", "- ")
     lines += [*_heading("How it was made"), *_wrapped(made)]
     for table in tables:
-        lines += _part(table)
+        lines += _part_lines(table)
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
 def _wrapped(text: str, bullet: str = "") -> list[str]:
-    return textwrap.wrap(text, _WIDTH, initial_indent=bullet, subsequent_indent=" " * len(bullet))
+    return textwrap.wrap(text, _TEXT_WIDTH, initial_indent=bullet, subsequent_indent=" " * len(bullet))
 
 
 def _heading(name: str) -> list[str]:
     return ["", name, "-" * len(name)]
 
 
-def _part(part: Figure | Gallery | Table) -> list[str]:
+def _part_lines(part: Figure | Gallery | Table) -> list[str]:
     if isinstance(part, Table):
         return ["", f"{part.caption}:", *_columns(part), *_wrapped(part.note)]
     if isinstance(part, Figure):
         shown = part.label if part.label.startswith(part.title) else f"{part.title}: {part.label}"
         return _wrapped(f"[{shown}] {part.caption}")
-    return [*(line for figure in part.figures for line in _part(figure)), *_wrapped(part.note)]
+    return [*(line for figure in part.figures for line in _part_lines(figure)), *_wrapped(part.note)]
 
 
 def _columns(table: Table) -> list[str]:
@@ -97,22 +97,18 @@ def _columns(table: Table) -> list[str]:
 
 
 def _cell(cell: str | Bar) -> str:
-    return "#" * round(_BAR * cell.ends[0] / 100.0) if isinstance(cell, Bar) else cell
+    return "#" * round(_BAR_LENGTH * cell.ends[0] / 100.0) if isinstance(cell, Bar) else cell
 
 
-_PLAIN: Final = (bool, int, float, str, type(None), np.generic)
-_BEGIN: Final = b"<!doctype html>"
-_PAPER: Final = (
-    'method="paper" is the published algorithm as it stands, kept for comparison; the default has been measured '
-    "to find more."
+_PLAIN_TYPES: Final = (bool, int, float, str, type(None), np.generic)
+_HTML_BEGINNING: Final = b"<!doctype html>"
+_PAPER_CAVEAT: Final = (
+    'method="paper" is the published algorithm, kept for comparison; the default finds more in benchmarks.'
 )
 
 
 def parameter_table(model: Any) -> Table:
-    """Set a model's parameters in a table.
-
-    Returns name, value, and whether it is the default.
-    """
+    """Make a table of a model's parameters: name, value, and whether it is the default."""
     usual = type(model)().get_params(deep=False)
     lines = []
     for name, value in model.get_params(deep=False).items():
@@ -122,19 +118,16 @@ def parameter_table(model: Any) -> Table:
 
 
 def call_of(model: Any) -> str:
-    """Write the call that makes a model of the same parameters.
-
-    Returns the class with the parameters that are not the default.
-    """
+    """Return the call that makes a model of the same parameters, without defaults."""
     chosen = [f"{name}={value}" for name, value, kind in parameter_table(model).rows if kind == "chosen"]
     return f"{type(model).__name__}({', '.join(chosen)})"
 
 
 def _plain(value: Any) -> str:
-    """Write a value without anything that changes from run to run, such as an address in memory."""
+    """Format a value without anything that changes between runs, such as an address in memory."""
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, _PLAIN):
+    if isinstance(value, _PLAIN_TYPES):
         return shortened(without_secrets(repr(value)), 60)
     if isinstance(value, list | tuple):
         return shortened(
@@ -143,10 +136,10 @@ def _plain(value: Any) -> str:
     return type(value).__name__
 
 
-def made_table(model: Any, evidence: DataSummary | None, date: str | None) -> Table:
-    """Say where a model and its page come from.
+def made_table(model: Any, summary: DataSummary | None, date: str | None) -> Table:
+    """Make a table of the origin of a model and its page.
 
-    evidence: the data that the page was made with; date: a date to write, as given.
+    summary: data of the report; date: a date to include.
     """
     lines = [
         ("model", f"dask_dca.{type(model).__name__}"),
@@ -158,11 +151,11 @@ def made_table(model: Any, evidence: DataSummary | None, date: str | None) -> Ta
         lines.insert(2, ("sequences", f"{model.n_sequences_:,}"))
     if getattr(model, "n_passes_", 0):
         lines.insert(2, ("passes over all rows", f"{model.n_passes_}"))
-    if evidence is not None:
-        known = evidence.identity()
+    if summary is not None:
+        known = summary.identity()
         size = f"{known['rows']:,} rows of {known['features']:,} features, {np.dtype(known['dtype']).name}"
-        if evidence.edges is not None:
-            size += f", read as {sequences_of(np.diff(evidence.edges).tolist())}"
+        if summary.edges is not None:
+            size += f", read as {sequences_of(np.diff(summary.edges).tolist())}"
         lines.append(("data", size))
         lines.append(("fingerprint of the data (shape, type and 32 rows)", known["content"][:16]))
     if date is not None:
@@ -171,10 +164,10 @@ def made_table(model: Any, evidence: DataSummary | None, date: str | None) -> Ta
 
 
 def _fingerprint(model: Any) -> str:
-    """Hash the fitted arrays: the same for a model that was saved and loaded."""
+    """Hash the fitted arrays; saving and loading does not change the result."""
     held = hashlib.sha256()
     for name, value in sorted(vars(model).items()):
-        fitted = name.endswith("_") and not name.startswith("_") and name != "labels_"  # these are not saved
+        fitted = name.endswith("_") and not name.startswith("_") and name != "labels_"  # labels are not saved
         if fitted and isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
             held.update(f"{name} {value.dtype.str} {value.shape}".encode())
             held.update(np.ascontiguousarray(value).tobytes())
@@ -182,48 +175,46 @@ def _fingerprint(model: Any) -> str:
 
 
 def check_page(path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Refuse a path that a page can't be written to.
+    """Check that a page can be written to a path; overwrite: accept an existing HTML page.
 
-    path: where the page shall be; overwrite: accept an HTML page that is there.
-    Raises ModelFileError: the path exists, its folder doesn't, or it can't be written.
+    Raises ModelFileError: the path exists, its folder does not, or it can't be written.
     """
     begins = _first_bytes(path)
     if begins is None or not overwrite:
-        check_target(path)  # also that the folder is there
-    elif begins.lower() != _BEGIN:
+        check_target(path)  # also checks the folder
+    elif begins.lower() != _HTML_BEGINNING:
         msg = f"{os.fspath(path)!r} exists and is not an HTML page, so it is not replaced; choose another path"
         raise ModelFileError(msg)
 
 
 def _first_bytes(path: str | os.PathLike[str]) -> bytes | None:
-    """How what is there begins; None if there is nothing."""
+    """Read the first bytes at a path; None if it does not exist."""
     if is_url(path):
         remote, root = file_system(path, {})
-        with reaching(path):
-            return bytes(remote.cat_file(root, 0, len(_BEGIN))) if remote.exists(root) else None
+        with store_errors(path):
+            return bytes(remote.cat_file(root, 0, len(_HTML_BEGINNING))) if remote.exists(root) else None
     target = local_path(path)
     if not os.path.lexists(target):
         return None
     if not target.is_file():
         return b""
     with target.open("rb") as file:
-        return file.read(len(_BEGIN))
+        return file.read(len(_HTML_BEGINNING))
 
 
 def write_page(path: str | os.PathLike[str], content: str, *, overwrite: bool = False) -> None:
-    """Write a page, so that what is at the path is always whole.
+    """Write a page atomically; overwrite: replace an existing HTML page.
 
-    overwrite: replace an HTML page that is there.
-    Raises ModelFileError: the path exists, its folder doesn't, or it can't be written.
+    Raises ModelFileError: the path exists, its folder does not, or it can't be written.
     """
     check_page(path, overwrite=overwrite)
     if not is_url(path):
-        with file_beside(path, overwrite=overwrite) as place:
+        with atomic_file(path, overwrite=overwrite) as place:
             place.write_bytes(content.encode())
         return
     remote, root = file_system(path, {})
     try:
-        with reaching(path):
+        with store_errors(path):
             remote.pipe_file(root, content.encode())
     except OSError as error:
         msg = f"could not write {os.fspath(path)!r}: {error.strerror or error}; nothing of it was left behind"
@@ -244,11 +235,11 @@ def report(
     overwrite: bool = False,
 ) -> str:
     """
-    Set a fitted model on one self-contained HTML page, or in plain text.
+    Write a report of a fitted model as a self-contained HTML page, or as plain text.
 
-    The page says what was found, shows the anchors, says how far to trust it, has caveats, and says how it was made. It
-    needs no network and no script, and the same model gives the same bytes. Its pictures need matplotlib; without it
-    the page has text and tables, and says what to install.
+    The report contains the result, the anchors, their certificate, caveats, and the origin of the model. The page uses
+    no network and no scripts, and the same model gives the same bytes. Figures need matplotlib; without it the page has
+    only text and tables, and says what to install.
 
     Parameters
     ----------
@@ -257,30 +248,30 @@ def report(
     path : str or os.PathLike, optional
         Path or URL where the page is written.
     data : array-like of shape (n, p), optional
-        The data, as the model takes them: the page then also says what a sample of them shows (2,000 rows; for topics
-        their coherence over all documents).
+        The data, as for the model: the report then includes results on a sample of 2,000 rows, or for topics the
+        coherence over all documents.
     lengths : array-like of int, shape (m,), optional
-        Frames of each sequence in the data, for models of sequences; one sequence if None.
+        Lengths of the sequences in the data, for models of sequences; one sequence if None.
     shape : tuple of int, optional
-        Lines and columns, where rows are pictures.
+        Lines and columns of the rows as images.
     title : str, optional
-        The page's title; by default the name of the model.
+        Title of the report; by default the name of the model.
     date : str, optional
-        A date to be written on the page. None is taken from the clock, so that pages can be compared.
+        A date to include. The clock is not used, so that pages can be compared.
     form : {"html", "text"}, default "html"
-        A page, or the same in plain text, its figures described in words. Text is returned and not written.
+        A page, or plain text with descriptions of the figures. Text is returned, not written.
     overwrite : bool, default False
-        Replace an HTML page at the path.
+        Replace an existing HTML page.
 
     Returns
     -------
     str
-        The page, which a notebook shows as the value of a cell; or the text.
+        The page, which notebooks display as the value of a cell; or the text.
 
     Raises
     ------
     DCAError
-        The model is none of this library's, data or shape don't fit it, or the path can't be written.
+        Not a model of this library, data or shape that do not match, or a path that can't be written.
 
     Examples
     --------
@@ -292,23 +283,23 @@ def report(
     >>> page[:15], "<h1>Three sources</h1>" in page
     ('<!doctype html>', True)
     """
-    kind = _kind_of(model).title
+    kind = _registry_entry(model).title
     check_is_fitted(model)
     check_shape(shape, model.n_features_in_)
     _check_form(form, path)
     if path is not None:
         check_page(path, overwrite=overwrite)
-    evidence = None if data is None else DataSummary.of(model, data, lengths)
-    story, heading = story_of(model, Given(evidence, shape)), shortened(title or kind)
+    summary = None if data is None else DataSummary.of(model, data, lengths)
+    body, heading = model_report(model, Inputs(summary, shape)), shortened(title or kind)
     made = shortened(call_of(model), 400)
-    origin, parameters = made_table(model, evidence, date), parameter_table(model)
+    origin, parameters = made_table(model, summary, date), parameter_table(model)
     if form == "text":
-        return as_text(heading, story, (origin, parameters), made)
+        return as_text(heading, body, (origin, parameters), made)
     content = environment().get_template("report.html.j2").render(
-        missing="" if can_draw() else MISSING,
+        missing="" if can_draw() else NO_PLOTS,
         kind=kind,
         title=heading,
-        story=story,
+        body=body,
         parameters=parameters,
         origin=origin,
         made=made,
@@ -327,8 +318,8 @@ def _check_form(form: str, path: Any) -> None:
         raise InvalidParameterError(msg)
 
 
-def _kind_of(model: Any) -> Model:
-    """Where the parts of a model's kind are; a subclass of users' is of the kind of its base."""
+def _registry_entry(model: Any) -> Model:
+    """Return the registry entry of a model's class or of its base class."""
     for made in type(model).__mro__:
         if made.__name__ in MODELS and made.__module__.partition(".")[0] == "dask_dca":
             return MODELS[made.__name__]
@@ -336,24 +327,18 @@ def _kind_of(model: Any) -> Model:
     raise InvalidInputError(msg)
 
 
-def story_of(model: Any, given: Given) -> Report:
-    """Tell what a model found.
-
-    model: a fitted model of this library; given: data, and the shape of pictures.
-    """
-    story: Report = importlib.import_module(_kind_of(model).report).tell(model, given)
+def model_report(model: Any, inputs: Inputs) -> Report:
+    """Write the report of a fitted model, with caveats of missing entries and of the paper's method."""
+    body: Report = importlib.import_module(_registry_entry(model).report).build_report(model, inputs)
     if missing := getattr(model, "n_missing_entries_", 0):
         holes = Caveat(f"{missing:,} entries of the rows of the fit are missing.", model._missing_note)
-        story = replace(story, readings=(*story.readings, holes))
-    return replace(story, warnings=(*story.warnings, _PAPER)) if model.method == "paper" else story
+        body = replace(body, readings=(*body.readings, holes))
+    return replace(body, warnings=(*body.warnings, _PAPER_CAVEAT)) if model.method == "paper" else body
 
 
 @cache
 def environment() -> Environment:
-    """Make what fills the templates in, with everything escaped that isn't Markup.
-
-    Returns the templates of this package.
-    """
+    """Make the Jinja environment of this package's templates, which escapes everything except Markup."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     made = Environment(
@@ -368,30 +353,30 @@ def environment() -> Environment:
     return made
 
 
-_LINES: Final = 10
+_NOTEBOOK_LINES: Final = 10  # maximum number of rows of the table in notebooks
 
 
 def notebook_html(model: Any) -> str | None:
-    """Say in a few lines of HTML what a fitted model found.
+    """Summarise a fitted model in a few lines of HTML, for notebooks.
 
-    model: a model of this library. Returns a div with a style of its own, in the colours of the page that it stands on;
-    None for a model that is not fitted, or whose parameters were set by hand, so that there is no certificate.
+    Returns a div with its own style, in the colours of the surrounding page; None for a model that is not fitted, or
+    whose parameters were set by hand, without a certificate.
     """
     try:
         check_is_fitted(model)
-        story = story_of(model, Given())
+        body = model_report(model, Inputs())
     except (NotFittedError, AttributeError, InvalidInputError):
         return None
     template = environment().get_template("notebook.html.j2")
     return template.render(
-        name=type(model).__name__, story=story, found=_short(story), parameters=parameter_table(model)
+        name=type(model).__name__, body=body, found=_first_table(body), parameters=parameter_table(model)
     )
 
 
-def _short(story: Report) -> Table:
-    """The first lines of the first table: anchors, components, states, topics or clusters."""
-    table = next(part for section in story.sections for part in section.parts if isinstance(part, Table))
-    rest = len(table.rows) - _LINES
+def _first_table(body: Report) -> Table:
+    """Return the first rows of the first table: anchors, components, states, topics or clusters."""
+    table = next(part for section in body.sections for part in section.parts if isinstance(part, Table))
+    rest = len(table.rows) - _NOTEBOOK_LINES
     return replace(
-        table, rows=table.rows[:_LINES], note="The first lines; report(model) shows more." if rest > 0 else ""
+        table, rows=table.rows[:_NOTEBOOK_LINES], note="The first lines; report(model) shows more." if rest > 0 else ""
     )

@@ -1,4 +1,4 @@
-"""What a report says, whatever shows it: sections of sentences, figures and tables; pictures as SVG."""
+"""Elements of a report in any format: sections with sentences, figures and tables; figures as SVG."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from dask_dca.models.describe import indices_of
 from dask_dca.plotting.canvas import COLOURS, GREY, INK, make_figure
-from dask_dca.plotting.rows import FEW, plot_images, plot_row, plot_rows
+from dask_dca.plotting.rows import MAX_BARS, plot_images, plot_row, plot_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,19 +26,16 @@ if TYPE_CHECKING:
 
 MINUS: Final = "\N{MINUS SIGN}"
 DASH: Final = "\N{EN DASH}"
-_LONG: Final = 120  # characters after which a name is cut wherever it is shown
+_MAX_NAME: Final = 120  # maximum number of characters of a name
 _NUMERIC: Final = frozenset(f"0123456789.,+-% \N{NO-BREAK SPACE}e{MINUS}{DASH}")
-MOST_FIGURES: Final = 12  # beside each other: on a phone they stand below each other
-MOST_IMAGES: Final = 24
-MOST_LINES: Final = 50
-_ACROSS: Final = 4  # images side by side
+MAX_FIGURES: Final = 12  # maximum number of figures of a gallery
+MAX_IMAGES: Final = 24  # maximum number of images of a figure
+MAX_LINES: Final = 50  # maximum number of rows of a table
+_IMAGES_PER_LINE: Final = 4  # number of images side by side
 
 
-def figure_of(value: float, digits: int = 3) -> str:
-    """Write a number with that many significant digits.
-
-    Returns its text; a dash for what is not finite.
-    """
+def formatted(value: float, digits: int = 3) -> str:
+    """Format a number with this many significant digits; a dash if it is not finite."""
     if not np.isfinite(value):
         return DASH
     value += 0.0  # -0 is 0
@@ -47,26 +44,17 @@ def figure_of(value: float, digits: int = 3) -> str:
 
 
 def percent(share: float, digits: int = 1) -> str:
-    r"""Write a share in percent.
-
-    Returns its text; a dash for what is not finite.
-    """
+    """Format a share in percent; a dash if it is not finite."""
     return f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%".replace("-", MINUS) if np.isfinite(share) else DASH
 
 
 def counted(number: int, name: str, several: str | None = None) -> str:
-    """Write how many of something there are.
-
-    several: what several are called; by default with an s.
-    """
+    """Format a count with a noun; several: its plural, by default with an s."""
     return f"{number:,} {name if number == 1 else several or name + 's'}"
 
 
 def listed(items: Sequence[Any] | NDArray[Any], most: int = 8) -> str:
-    """Write a list in words.
-
-    most: how many are named; of the others only the number is. Returns names with commas and "and".
-    """
+    """Join items by commas and "and"; most: maximum number of items, of the others only the count is given."""
     named = [str(item) for item in items[:most]]
     if len(items) > most:
         named.append(f"{len(items) - most} more")
@@ -74,24 +62,18 @@ def listed(items: Sequence[Any] | NDArray[Any], most: int = 8) -> str:
 
 
 def sequences_of(lengths: Sequence[int]) -> str:
-    """Say how many sequences frames are read as."""
+    """Format the number of sequences."""
     return "one sequence" if len(lengths) == 1 else f"{len(lengths):,} sequences"
 
 
-def shortened(name: Any, most: int = _LONG) -> str:
-    """Cut a long name.
-
-    Returns the name without control characters, with dots where it was cut.
-    """
+def shortened(name: Any, most: int = _MAX_NAME) -> str:
+    """Truncate a long name with an ellipsis, and replace control characters."""
     text = "".join(char if char.isprintable() else " " for char in str(name)[: most + 1])
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def feature_names(model: Any) -> list[str]:
-    """Name the features of a model.
-
-    Returns the names of the fit, or "feature 0", "feature 1" and so on.
-    """
+    """List the feature names of a model; by default "feature 0", "feature 1" and so on."""
     names = getattr(model, "feature_names_in_", None)
     if names is None:
         return [f"feature {i}" for i in range(model.n_features_in_)]
@@ -100,7 +82,7 @@ def feature_names(model: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class Fact:
-    """A number that is worth being large, what it is, and what it means."""
+    """A key figure: its value, its name, and its meaning."""
 
     value: str
     name: str
@@ -109,20 +91,20 @@ class Fact:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture of `plotting`: how it is drawn, what it shows for readers who don't see it, a title, and a caption."""
+    """A figure: title, alternative text (`label`), function of `plotting` that draws it, and caption."""
 
     title: str
     label: str
-    draw: Callable[..., Any]  # of axes: draw(ax=...)
+    draw: Callable[..., Any]  # called as draw(ax=...)
     caption: str = ""
-    height: float = 240.0  # where 340 is the width of a phone's screen, and letters are 12 high
+    height: float = 240.0  # in pixels, for a width of 340 and text of 12
     wide: bool = False
     kind: ClassVar[str] = "figure"
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """Small figures side by side, and what is left out of them."""
+    """Small figures side by side, and a note on omitted ones."""
 
     figures: tuple[Figure, ...]
     note: str = ""
@@ -131,7 +113,7 @@ class Gallery:
 
 @dataclass(frozen=True)
 class Bar:
-    """A share as a bar for a table's cell, with the ends of its interval; the number stands in another cell."""
+    """A share drawn as a bar in a table cell, with the bounds of its interval."""
 
     share: float
     bounds: tuple[float, float] | None = None
@@ -139,14 +121,14 @@ class Bar:
 
     @property
     def ends(self) -> list[float]:
-        """Length of the bar, and where the interval begins and ends; in percent of the cell."""
-        given = (self.share, *(self.bounds or ()))
-        return [round(100.0 * float(np.clip(np.nan_to_num(value), 0.0, 1.0)), 1) for value in given]
+        """Length of the bar, and bounds of the interval, in percent of the cell."""
+        inputs = (self.share, *(self.bounds or ()))
+        return [round(100.0 * float(np.clip(np.nan_to_num(value), 0.0, 1.0)), 1) for value in inputs]
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table whose first cell of each row is the row's name; cells are text, or bars."""
+    """A table of text and bars, whose first column names the rows."""
 
     caption: str
     head: tuple[str, ...]
@@ -156,7 +138,7 @@ class Table:
 
     @property
     def columns(self) -> list[str]:
-        """What is in each column."""
+        """Kind of each column: "drawn", "number" or "text"."""
         return [_kind(column) for column in zip(*self.rows, strict=True)]
 
 
@@ -177,7 +159,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Caveat:
-    """A statement of the certificate, and a sentence of how to read it."""
+    """A statement of the certificate, and a sentence on its interpretation."""
 
     statement: str
     how: str
@@ -185,7 +167,7 @@ class Caveat:
 
 @dataclass(frozen=True)
 class Report:
-    """All that is said of a model beyond how it was made; pages, notebooks and terminals show it."""
+    """The content of a report, for pages, notebooks and terminals."""
 
     headline: str
     facts: tuple[Fact, ...]
@@ -194,7 +176,7 @@ class Report:
     warnings: tuple[str, ...] = field(default=())
 
 
-MISSING: Final = 'Pictures are left out, for want of matplotlib: pip install "dask-dca[plot]"'
+NO_PLOTS: Final = 'Pictures are left out, for want of matplotlib: pip install "dask-dca[plot]"'
 _WIDTHS: Final = {"narrow": 340.0, "wide": 720.0}
 _ROLES: Final = (*(f"series-{i}" for i in range(len(COLOURS) - 1)), "ink")
 _MUTED: Final = "#50606f"
@@ -222,75 +204,72 @@ _SETTINGS: Final = {
     "savefig.dpi": 144,
     "axes.unicode_minus": True,
 }
-_NOTHING: Final = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-_DOTS: Final = 50  # marks of one kind from which they become points of one line
+_NO_METADATA: Final = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+_MIN_POINTS: Final = 50  # number of equal marks from which they are merged to one path
 
 
 @cache
 def can_draw() -> bool:
-    """Tell whether matplotlib is installed."""
+    """Whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
 
 
 def svg_of(figure: Figure) -> Markup:
-    """Draw a figure for a page; a wide one twice, of which the style sheet shows that which fits the screen.
-
-    Returns one or two svg elements; nothing without matplotlib.
-    """
+    """Draw a figure as svg, a wide one in two widths for the style sheet to choose; empty without matplotlib."""
     if not can_draw():
         return Markup("")
     kinds = ("wide", "narrow") if figure.wide else ("",)
-    return Markup("").join(_drawn(figure, kind) for kind in kinds)
+    return Markup("").join(_draw_svg(figure, kind) for kind in kinds)
 
 
-def _drawn(figure: Figure, kind: str) -> Markup:
+def _draw_svg(figure: Figure, kind: str) -> Markup:
     from matplotlib import style
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     width = _WIDTHS.get(kind, _WIDTHS["narrow"])
-    salt = {"svg.hashsalt": f"{figure.title} {figure.label} {kind}"}  # no name twice on a page
+    salt = {"svg.hashsalt": f"{figure.title} {figure.label} {kind}"}  # so that ids are unique on a page
     with style.context(["default", {**_SETTINGS, **salt}]), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # the browser's fonts have it
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # browsers have other fonts
         made = make_figure((width / 72.0, figure.height / 72.0))
         made.get_layout_engine().set(w_pad=0.02, h_pad=0.02)
         ax = made.subplots()
         figure.draw(ax=ax)
-        ax.set_title("")  # the page has its own
+        ax.set_title("")  # the page shows the title
         written = io.StringIO()
-        FigureCanvasSVG(made).print_svg(written, metadata=_NOTHING)  # savefig draws twice
+        FigureCanvasSVG(made).print_svg(written, metadata=_NO_METADATA)  # savefig draws twice
     shown = {"role": "img", "aria-label": figure.label, "class": f"chart {kind}".strip()}
-    return _for_page(written.getvalue(), f"0 0 {width:g} {figure.height:g}", shown)
+    return _adapt_svg(written.getvalue(), f"0 0 {width:g} {figure.height:g}", shown)
 
 
-def _for_page(text: str, box: str, attributes: Mapping[str, Any]) -> Markup:
-    """Leave out what a page doesn't need of matplotlib's file, and put the page's colours in place of its own."""
+def _adapt_svg(text: str, box: str, attributes: Mapping[str, Any]) -> Markup:
+    """Remove unneeded parts of matplotlib's SVG, and replace colours by the page's variables."""
     text = text[text.index("<svg") :]
     body = text[text.index(">") + 1 : text.rindex("</svg>")]
     body = re.sub(r"<(metadata|style)\b.*?</\1>|<!--.*?-->", "", body, flags=re.DOTALL)
-    body = re.sub(rf"(<g[^>]*>\s*)?(?:<use [^>]*/>\s*){{{_DOTS},}}", _as_points, body)
-    body = re.sub(r"<[^>]+>", _tag, body)
+    body = re.sub(rf"(<g[^>]*>\s*)?(?:<use [^>]*/>\s*){{{_MIN_POINTS},}}", _merge_points, body)
+    body = re.sub(r"<[^>]+>", _adapt_tag, body)
     body = re.sub(r"<defs>\s*</defs>|\s*\n\s*", " ", body)
     named = Markup(" ").join(Markup('{}="{}"').format(key, value) for key, value in attributes.items())
     return Markup('<svg viewBox="{}" {}>{}</svg>').format(box, named, Markup(body))
 
 
-def _tag(found: re.Match[str]) -> str:
-    """One tag as a page has it; what users wrote stands between tags, and stays."""
+def _adapt_tag(found: re.Match[str]) -> str:
+    """Adapt one tag; text between tags, which may come from users, is not changed."""
     tag = re.sub(r'^<g id="[\w.]+"', "<g", found[0]).replace("xlink:href", "href")
-    tag = re.sub(r"font(-size)?: ?(?:(bold|[0-9]+) )?([0-9.]+)px[^;\"]*(?:; ?font-family: ?[^;\"]*)?", _own_font, tag)
+    tag = re.sub(r"font(-size)?: ?(?:(bold|[0-9]+) )?([0-9.]+)px[^;\"]*(?:; ?font-family: ?[^;\"]*)?", _adapt_font, tag)
     tag = re.sub(r"#[0-9a-f]{6}", lambda own: f"var(--{_VARIABLES[own[0]]})" if own[0] in _VARIABLES else own[0], tag)
     if tag.startswith("<image"):
         return re.sub(r"\s*\n\s*", "", tag)  # within its data
     return re.sub(r"(\d\.\d\d)\d+", r"\1", tag)
 
 
-def _own_font(found: re.Match[str]) -> str:
+def _adapt_font(found: re.Match[str]) -> str:
     weight = f"; font-weight: {found[2]}" if found[2] not in (None, "400") else ""
     return f"font-size: {found[3]}px{weight}"
 
 
-def _as_points(found: re.Match[str]) -> str:
-    """Many equal marks as the points of one path: a tenth of the bytes."""
+def _merge_points(found: re.Match[str]) -> str:
+    """Merge many equal marks to one path, which takes a tenth of the bytes."""
     places = re.findall(r'x="([\d.-]+)" y="([\d.-]+)"', found[0])
     colour, shade = (re.search(rf"{name}: ([^;\"]+)", found[0]) for name in ("fill", "(?:fill-)?opacity"))
     line = "".join(f"M{float(x):.1f} {float(y):.1f}h0" for x, y in places)
@@ -299,22 +278,19 @@ def _as_points(found: re.Match[str]) -> str:
     return f'{found[1] or ""}<path d="{line}" style="{style}"/>'
 
 
-def left_out(total: int, shown: int, what: str, where: str, *, first: bool = True) -> str:
-    """Say what is left out.
+def omission(total: int, shown: int, what: str, where: str, *, first: bool = True) -> str:
+    """Return a sentence on omitted items, or an empty string if there are none.
 
-    total, shown: how many there are, and how many are shown; what: their name in the plural; where: the attribute that
-    holds them all; first: whether the first of them are shown. Returns a sentence, empty if nothing is left out.
+    total, shown: numbers of items; what: their plural; where: the attribute that holds all of them; first: whether the
+    first items are shown.
     """
     if total <= shown:
         return ""
     return f"{'The first ' if first else ''}{shown} of {total:,} {what} are shown; model.{where} has them all."
 
 
-def leading(values: Any, names: Sequence[str], most: int = 4) -> str:
-    """Name the features of greatest size in a row.
-
-    values (p,): the row; names (p,): names of the features.
-    """
+def greatest_features(values: Any, names: Sequence[str], most: int = 4) -> str:
+    """Return a sentence on the features of greatest absolute value in a row (p,)."""
     order = np.argsort(-np.abs(np.asarray(values, dtype=np.float64)), kind="stable")[:most]
     return f"Greatest: {listed([shortened(names[i], 40) for i in order], most)}."
 
@@ -330,29 +306,29 @@ def row_figures(
     anchor: bool = True,
     baseline: Any = None,
 ) -> tuple[Figure | Gallery | Table, ...]:
-    """Draw rows on one scale: as images where they are, a figure each where they are few, else as one map.
+    """Draw rows on a common scale: as images if they have a shape, as figures if they are few, else as a heat map.
 
-    rows (k, p): the rows; titles (k,): their titles; what: what they are, in the plural; where: the attribute that
-    holds them all; shape: lines and columns, where rows are pictures; anchor: whether they are real rows; baseline
-    (p,): what a row is compared with where its greatest features are named; by default zero.
+    rows (k, p); titles (k,); what: plural name of the rows; where: the attribute that holds all of them; shape: lines
+    and columns of images; anchor: whether they are rows of the data; baseline (p,): subtracted before the greatest
+    features are listed.
     """
     values, names = np.asarray(rows, dtype=np.float64), feature_names(model)
     finite = values[np.isfinite(values)]
     bounds = (float(finite.min(initial=0.0)), float(finite.max(initial=0.0)))
-    span = f"{counted_features(model)} between {figure_of(bounds[0])} and {figure_of(bounds[1])}"
+    span = f"{counted_features(model)} between {formatted(bounds[0])} and {formatted(bounds[1])}"
     if shape is not None:
         return (_images(values, titles, what, where, shape, span),)
     apart = values if baseline is None else values - np.asarray(baseline)
     captions = [""] * len(values)
-    if hasattr(model, "feature_names_in_") and values.shape[1] > FEW:
-        captions = [leading(row, names) for row in apart[:MOST_LINES]]
-    if len(values) > MOST_FIGURES:
+    if hasattr(model, "feature_names_in_") and values.shape[1] > MAX_BARS:
+        captions = [greatest_features(row, names) for row in apart[:MAX_LINES]]
+    if len(values) > MAX_FIGURES:
         return _map(values, titles, names, captions, what, where, span)
-    tall = 40.0 + 18.0 * len(names) if len(names) <= FEW else 132.0
+    tall = 40.0 + 18.0 * len(names) if len(names) <= MAX_BARS else 132.0
     figures = [
         Figure(
             title,
-            f"{title}: {counted_features(model)} between {figure_of(row.min())} and {figure_of(row.max())}",
+            f"{title}: {counted_features(model)} between {formatted(row.min())} and {formatted(row.max())}",
             partial(plot_row, row, names=names, bounds=bounds, anchor=anchor),
             caption,
             tall,
@@ -363,18 +339,18 @@ def row_figures(
 
 
 def _images(values: Floats, titles: Sequence[str], what: str, where: str, shape: tuple[int, int], span: str) -> Figure:
-    shown = values[:MOST_IMAGES]
-    across = min(_ACROSS, len(shown))
-    unit = 336.0 / (across * (shape[1] / max(shape) + 0.12))  # as plot_images sets them
+    shown = values[:MAX_IMAGES]
+    across = min(_IMAGES_PER_LINE, len(shown))
+    unit = 336.0 / (across * (shape[1] / max(shape) + 0.12))  # layout of plot_images
     height = -(-len(shown) // across) * unit * (shape[0] / max(shape) + 0.32) + 6.0
     draw = partial(plot_images, shown, shape, titles=[_short_title(title) for title in titles], columns=across)
     label = f"{len(shown)} {what} as images of {shape[0]} x {shape[1]}: {span}"
-    caption = f"The least value is black, the greatest white. {left_out(len(values), len(shown), what, where)}"
+    caption = f"The least value is black, the greatest white. {omission(len(values), len(shown), what, where)}"
     return Figure(what[0].upper() + what[1:], label, draw, caption.strip(), height)
 
 
 def _short_title(title: str) -> str:
-    """What is written above a small image: "3: row 117" of "Anchor 3: row 117"."""
+    """Shorten "Anchor 3: row 117" to "3: row 117", for small images."""
     return title.partition(" ")[2].replace("nearest to ", "").replace("typical frame", "frame") or title
 
 
@@ -387,10 +363,10 @@ def _map(
     where: str,
     span: str,
 ) -> tuple[Figure | Table, ...]:
-    shown = values[:MOST_LINES]
+    shown = values[:MAX_LINES]
     draw = partial(plot_rows, shown, labels=[_short_title(title) for title in titles[: len(shown)]], names=names)
     label = f"{len(shown)} {what} as lines of cells: {span}"
-    note = left_out(len(values), len(shown), what, where)
+    note = omission(len(values), len(shown), what, where)
     caption = f"A line of cells for each; the stronger a cell, the larger its value. {note}".strip()
     figure = Figure(what[0].upper() + what[1:], label, draw, caption, 90.0 + 11.0 * len(shown), wide=True)
     if not captions[0]:
@@ -400,7 +376,7 @@ def _map(
 
 
 def counted_features(model: Any) -> str:
-    """Say how many features a model has."""
+    """Format the number of features of a model."""
     return f"{model.n_features_in_:,} feature{'s' * (model.n_features_in_ != 1)}"
 
 
@@ -412,15 +388,15 @@ def vote_table(
     where: str = "planes",
     chosen: Sequence[int] | None = None,
 ) -> Table:
-    """Set anchors and their votes in a table.
+    """Make a table of anchors and their votes.
 
-    model: a fitted model with votes; what: what each anchor stands for: the first column's name; numbers (k,): the
-    first column; where: what votes are counted on; chosen: which anchors; by default the first.
+    what, numbers (k,): name and cells of the first column; standing: name of the column of rows; where: name of the
+    sub-problems; chosen: indices of anchors, by default the first ones.
     """
     most = max(float(model.vote_confidence_[:, 1].max(initial=0.0)), 1e-9)
     anchors = indices_of(model)
     lines: list[tuple[str | Bar, ...]] = []
-    for i in list(range(len(anchors)) if chosen is None else chosen)[:MOST_LINES]:
+    for i in list(range(len(anchors)) if chosen is None else chosen)[:MAX_LINES]:
         row = anchors[i]
         low, high = (float(value) for value in model.vote_confidence_[i])
         share = float(model.vote_share_[i])
@@ -428,14 +404,11 @@ def vote_table(
         named = f"{int(row)}" if row >= 0 else "none"
         lines.append((numbers[i], named, percent(share), f"{percent(low)} {DASH} {percent(high)}", drawing))
     head = (what, standing, "votes", "95 % bounds", f"of {model.n_subproblems_:,} {where}")
-    note = left_out(len(anchors), len(lines), "anchors", "vote_share_", first=chosen is None)
+    note = omission(len(anchors), len(lines), "anchors", "vote_share_", first=chosen is None)
     return Table("Votes", head, tuple(lines), note)
 
 
-def vote_reading(model: Any, share: str, how: str) -> Caveat:
-    """Sum up the votes.
-
-    model: a fitted model with votes; share: what it is the share of, and of what. Returns range of the vote shares.
-    """
+def vote_summary(model: Any, share: str, how: str) -> Caveat:
+    """Summarise the range of the vote shares; share: what they are shares of."""
     low, high = float(model.vote_share_.min()), float(model.vote_share_.max())
     return Caveat(f"Votes: {percent(low)} to {percent(high)} {share}.", how)

@@ -221,7 +221,7 @@ def test_every_kind_of_model_has_a_page(variant):
     for text in texts:
         parsed(text)
         assert not re.search(r"\bnan\b|\binf\b|None of|\[\]", words(text))
-    assert ("published algorithm as it stands" in texts[0]) == (model.method == "paper")
+    assert ("published algorithm, kept for comparison" in texts[0]) == (model.method == "paper")
     assert model._repr_html_().startswith('<div class="dask-dca">')
 
 
@@ -264,7 +264,7 @@ def test_of_wide_data_and_large_models_fewer_rows_are_taken():
     assert len(evidence.sample(10**9)) == 200
     wide = da.zeros((5_000, 1_000_000), chunks=(1, -1))
     rows = DataSummary(model, wide, as_rows(wide))
-    assert rows.opening().shape == (20, 1_000_000)
+    assert rows.first_rows().shape == (20, 1_000_000)
 
 
 def test_what_cannot_be_reported():

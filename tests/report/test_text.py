@@ -12,8 +12,8 @@ from dask_dca.cli.main import main
 from dask_dca.errors import InvalidParameterError
 from dask_dca.reporting import page as rendering
 from dask_dca.reporting import pictures
-from dask_dca.reporting.data import Given
-from dask_dca.reporting.page import story_of
+from dask_dca.reporting.data import Inputs
+from dask_dca.reporting.page import model_report
 from dask_dca.reporting.pictures import Bar, Figure, Gallery, Table
 from tests.report.conftest import SHAPES, example
 from tests.report.test_page import words
@@ -31,7 +31,7 @@ def _parts(story):
 
 def test_text_says_what_the_description_says(name):
     model, _ = example(name)
-    story = story_of(model, Given(shape=SHAPES.get(name)))
+    story = model_report(model, Inputs(shape=SHAPES.get(name)))
     text = dca.report(model, shape=SHAPES.get(name), form="text")
     flat = _plain(text)
     said = [story.headline, *story.warnings, *(reading.statement for reading in story.readings)]
@@ -48,7 +48,7 @@ def test_text_says_what_the_description_says(name):
 def test_no_figure_says_its_title_twice(name):
     model, _ = example(name)
     text = _plain(dca.report(model, shape=SHAPES.get(name), form="text"))
-    for part in _parts(story_of(model, Given(shape=SHAPES.get(name)))):
+    for part in _parts(model_report(model, Inputs(shape=SHAPES.get(name)))):
         if isinstance(part, Figure):
             assert f"{_plain(part.title)}: {_plain(part.title)}" not in text
             assert _plain(part.label) in text
@@ -61,8 +61,8 @@ def test_without_matplotlib_a_page_has_text_and_tables(monkeypatch):
     page = dca.report(model, data=X)
     assert 'class="chart' not in page
     said = words(page)
-    assert said.count(pictures.MISSING) == 1
-    story = story_of(model, Given())
+    assert said.count(pictures.NO_PLOTS) == 1
+    story = model_report(model, Inputs())
     assert story.headline in said
     assert page.count("<table") == sum(isinstance(part, Table) for part in _parts(story)) + 2
 
