@@ -1,4 +1,4 @@
-"""All models, an entry for each: where its class and its page are, and what its command says."""
+"""Registry of the models: modules of class and report, and texts of the command."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Final, NamedTuple
 
 
 class Model(NamedTuple):
-    """Where a model's parts are, and what its command says."""
+    """A model's modules, and the texts of its command."""
 
-    room: str  # folder of the class; name of its command, and of the module of its page
-    title: str  # of its page
-    help: str  # of the command; its first sentence stands in lists
-    example: str  # options of it
+    room: str  # folder of the class; also the name of its command and of its report's module
+    title: str  # title of the report
+    help: str  # help text of the command, whose first sentence is the short help
+    example: str  # options of an example of the command
     counted: str = "Number of components."
     counter: str = "n_components"  # the parameter that -k sets
 
@@ -22,7 +22,7 @@ class Model(NamedTuple):
 
     @property
     def report(self) -> str:
-        """Module of the page."""
+        """Module of the report."""
         return f"dask_dca.reporting.{self.room}"
 
 

@@ -1,6 +1,6 @@
-"""Documents from the files that people have, Matrix Market and UCI's docword, to a zarr store that workers read.
+"""Convert documents in the Matrix Market or UCI docword format to a zarr store.
 
-The store is laid out as anndata does it: a group `X` of csr triples, and words in `var`.
+The store has the layout of anndata: a group `X` of csr arrays, and words in `var`.
 """
 
 from __future__ import annotations
@@ -16,47 +16,47 @@ from scipy import io, sparse
 
 from dask_dca.engine.files import expand_home, require_regular
 from dask_dca.errors import DCAError, InvalidInputError
-from dask_dca.output import written_beside
+from dask_dca.output import atomic_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-_LINES: Final = 2**18  # of a docword file that are read at a time
-_LINE: Final = 4096  # characters of a line that are read at once
-_CHUNK: Final = 2**20  # entries of a zarr chunk
+_LINES_PER_READ: Final = 2**18  # lines of a docword file that are read at a time
+_MAX_LINE: Final = 4096  # maximum characters of a line that are read at once
+_CHUNK_ENTRIES: Final = 2**20  # entries of a zarr chunk
 
 
 def convert_documents(
     source: str, target: str, *, vocabulary: str | None = None, transpose: bool = False, overwrite: bool = False
 ) -> tuple[int, int, int]:
     r"""
-    Convert a file of word counts to a zarr store of csr triples.
+    Convert a file of word counts to a zarr store of csr arrays.
 
     Parameters
     ----------
     source : str
-        A Matrix Market file (`.mtx`) or a docword file of UCI's bag-of-words collection, either of them also
-        compressed (`.gz`). Docword files are read in pieces, Matrix Market files at once.
+        A Matrix Market file (`.mtx`) or a docword file of UCI's bag-of-words collection, optionally compressed (`.gz`).
+        Docword files are read in pieces, Matrix Market files at once.
     target : str
-        Path or URL of the store, which does not exist yet. It is written beside and renamed when complete.
+        Path or URL of the store, which does not exist yet. It is renamed from a temporary path when complete.
     vocabulary : str, optional
-        A text file with one word a line, the first one of column 0.
+        A text file with one word per line, in the order of the columns.
     transpose : bool, default False
-        Turn a Matrix Market file of words x documents round.
+        Transpose a Matrix Market file of words x documents.
     overwrite : bool, default False
-        Replace a zarr group that is there.
+        Replace an existing zarr group.
 
     Returns
     -------
     n_documents, n_words, n_entries : int
-        What was written.
+        Size of the result.
 
     Raises
     ------
     InvalidInputError
-        The file is neither, contradicts itself, or the vocabulary has another number of words.
+        The file has another format, is inconsistent, or the vocabulary has another number of words.
 
     Examples
     --------
@@ -83,34 +83,34 @@ def convert_documents(
 def _convert(
     path: Path, target: str, vocabulary: str | None, *, transpose: bool, overwrite: bool
 ) -> tuple[int, int, int]:
-    with _opened(path) as lines:
-        first = lines.readline(_LINE)
+    with _open_text(path) as lines:
+        first = lines.readline(_MAX_LINE)
     matrix = first.startswith("%%MatrixMarket")
     if transpose and not matrix:
         msg = "docword files hold documents as rows; transpose=True is for Matrix Market files"
         raise InvalidInputError(msg)
-    shape, pieces = _matrix_market(path, transpose) if matrix else _docword(path)
-    names = None if vocabulary is None else _words(vocabulary, shape[1])
-    with written_beside(target, overwrite=overwrite) as place:
+    shape, pieces = _read_matrix_market(path, transpose) if matrix else _read_docword(path)
+    names = None if vocabulary is None else _read_vocabulary(vocabulary, shape[1])
+    with atomic_output(target, overwrite=overwrite) as place:
         _write(str(place), shape, pieces, names)
     return shape
 
 
 def _require_plausible(path: Path, n_rows: int, n_entries: int) -> None:
-    """Refuse headers that claim far more than the file can hold, before anything of that size is made."""
+    """Raise InvalidInputError if a header claims more than the file can hold, before memory is allocated."""
     size = path.stat().st_size * (1100 if path.suffix == ".gz" else 1)
     if n_rows > 100 * size + 10**6 or n_entries > size:
         msg = f"the header of {str(path)!r} claims {n_rows} rows and {n_entries} entries: more than the file can hold"
         raise InvalidInputError(msg)
 
 
-def _opened(path: Path) -> IO[str]:
+def _open_text(path: Path) -> IO[str]:
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8", errors="replace")
     return path.open(encoding="utf-8", errors="replace")
 
 
-def _words(vocabulary: str, n_words: int) -> NDArray[np.object_]:
+def _read_vocabulary(vocabulary: str, n_words: int) -> NDArray[np.object_]:
     require_regular(expand_home(vocabulary))
     names = Path(expand_home(vocabulary)).read_text(encoding="utf-8").splitlines()
     if len(names) != n_words:
@@ -119,7 +119,7 @@ def _words(vocabulary: str, n_words: int) -> NDArray[np.object_]:
     return np.array(names, dtype=object)
 
 
-def _matrix_market(path: Path, transpose: bool) -> tuple[tuple[int, int, int], Iterator[sparse.csr_array]]:
+def _read_matrix_market(path: Path, transpose: bool) -> tuple[tuple[int, int, int], Iterator[sparse.csr_array]]:
     try:
         rows, columns, entries, *_ = io.mminfo(path)
         _require_plausible(path, columns if transpose else rows, entries)
@@ -137,10 +137,10 @@ def _matrix_market(path: Path, transpose: bool) -> tuple[tuple[int, int, int], I
     return (found.shape[0], found.shape[1], found.nnz), iter([found])
 
 
-def _docword(path: Path) -> tuple[tuple[int, int, int], Iterator[sparse.csr_array]]:
-    """The header's three numbers, and runs of whole documents."""
-    with _opened(path) as lines:
-        head = [lines.readline(_LINE).strip() for _ in range(3)]
+def _read_docword(path: Path) -> tuple[tuple[int, int, int], Iterator[sparse.csr_array]]:
+    """Return the three numbers of the header, and an iterator over batches of whole documents."""
+    with _open_text(path) as lines:
+        head = [lines.readline(_MAX_LINE).strip() for _ in range(3)]
     if not all(re.fullmatch(r"\d{1,18}", text) for text in head):
         msg = (
             f"{str(path)!r} is neither a Matrix Market file (%%MatrixMarket in its first line) nor a docword file "
@@ -149,18 +149,18 @@ def _docword(path: Path) -> tuple[tuple[int, int, int], Iterator[sparse.csr_arra
         raise InvalidInputError(msg)
     n, p, entries = map(int, head)
     _require_plausible(path, n, entries)
-    return (n, p, entries), _runs_of_documents(path, n, p, entries)
+    return (n, p, entries), _document_batches(path, n, p, entries)
 
 
-def _runs_of_documents(path: Path, n: int, p: int, entries: int) -> Iterator[sparse.csr_array]:
+def _document_batches(path: Path, n: int, p: int, entries: int) -> Iterator[sparse.csr_array]:
     done, seen, rest = 0, 0, np.zeros((0, 3), dtype=np.int64)
-    with _opened(path) as lines:
+    with _open_text(path) as lines:
         for _ in range(3):
-            lines.readline(_LINE)
-        pieces = iter(lambda: lines.readline(_LINE), "")
+            lines.readline(_MAX_LINE)
+        pieces = iter(lambda: lines.readline(_MAX_LINE), "")
         while True:
-            part = list(itertools.islice(pieces, _LINES))
-            table = np.vstack([rest, _table(part, path)])
+            part = list(itertools.islice(pieces, _LINES_PER_READ))
+            table = np.vstack([rest, _parse_lines(part, path)])
             _check_table(table, path, n, p, done)
             whole = len(table) if not part else int(np.searchsorted(table[:, 0], table[-1, 0])) if len(table) else 0
             last = n if not part else int(table[whole - 1, 0]) if whole else done
@@ -175,7 +175,7 @@ def _runs_of_documents(path: Path, n: int, p: int, entries: int) -> Iterator[spa
         raise InvalidInputError(msg)
 
 
-def _table(lines: list[str], path: Path) -> NDArray[np.int64]:
+def _parse_lines(lines: list[str], path: Path) -> NDArray[np.int64]:
     lines = [line for line in lines if not line.isspace()]
     if not lines:
         return np.zeros((0, 3), dtype=np.int64)
@@ -214,15 +214,15 @@ def _write(
         if not arrays:
             kinds = {"data": piece.dtype, "indices": np.dtype(np.int32)}
             for name, kind in kinds.items():
-                arrays[name] = group.create_array(name, shape=(entries,), dtype=kind, chunks=(_CHUNK,))
+                arrays[name] = group.create_array(name, shape=(entries,), dtype=kind, chunks=(_CHUNK_ENTRIES,))
         row, entry = at
         for name in arrays:
             arrays[name][entry : entry + piece.nnz] = getattr(piece, name)
         ends[row + 1 : row + 1 + piece.shape[0]] = entry + piece.indptr[1:]
         at = row + piece.shape[0], entry + piece.nnz
     for array in arrays.values():
-        array.resize((at[1],))  # entries of one word that were listed twice are one
-    group.create_array("indptr", data=ends, chunks=(min(len(ends), _CHUNK),))
+        array.resize((at[1],))  # duplicate entries of a word were summed
+    group.create_array("indptr", data=ends, chunks=(min(len(ends), _CHUNK_ENTRIES),))
     if names is not None:
         var = root.create_group("var")
         var.attrs.update({"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index"})

@@ -1,4 +1,4 @@
-"""Errors and warnings: one hierarchy, so that one `except` catches all that bad input can raise."""
+"""Errors and warnings, in one hierarchy, so that one `except` catches all errors of bad input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_INSIDE: Final = (__name__.partition(".")[0], "sklearn", "contextlib", "numpy")  # of a call: decorators are among them
+# packages skipped when a warning is attributed to the caller's line; decorators are in some of them
+_INTERNAL_PACKAGES: Final = (__name__.partition(".")[0], "sklearn", "contextlib", "numpy")
 
 __all__ = [
     "CheckpointError",
@@ -44,52 +45,50 @@ __all__ = [
     "without_secrets",
 ]
 
-# not for users: lines that mend an array of NumPy; `engine.advice` puts those of other kinds of data in their place
-DROP: Final = "X = X[np.isfinite(X).all(axis=1)]"
-MARK: Final = "X = np.where(np.isfinite(X), X, np.nan)"
-CLIP: Final = "X = X.clip(0)"
-FILL: Final = "X = np.where(np.isnan(X), np.nanmax(X) + 1, X)"
+# code in messages that fixes a NumPy array; `engine.advice` replaces it by code for other kinds of data
+DROP: Final = "X = X[np.isfinite(X).all(axis=1)]"  # drops rows that are not finite
+MARK: Final = "X = np.where(np.isfinite(X), X, np.nan)"  # marks entries that are not finite as NaN
+CLIP: Final = "X = X.clip(0)"  # raises negative entries to zero
+FILL: Final = "X = np.where(np.isnan(X), np.nanmax(X) + 1, X)"  # makes missing symbols a symbol of their own
 UNWEIGHTED: Final = f"rows with missing entries take no sample_weight; drop such rows first, for example {DROP}"
 
-_REMOTE: Final = ("adlfs", "aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google", "requests", "urllib3")
-_EXTRAS: Final = {"s3": "s3", "gs": "gcs", "gcs": "gcs"}  # of dask-dca, by how URLs begin
-_URL: Final = re.compile(r"([A-Za-z][\w+.-]*://)((?:(?!::)[^\s'\"<>])+)")
-_COLUMN: Final = re.compile(r"column (\d+)(?! \()")
-_VALUE: Final = re.compile(r"=[^&;]*")
-_LINES_OF_ARRAYS: Final = re.compile(r"\n +")
-_SHOWN: Final = (600, 600)  # characters of the beginning and the end of a message
-_kept: Final[ContextVar[list[tuple[str, type[Warning]]] | None]] = ContextVar("kept", default=None)
+# packages whose errors are those of a server or of the network
+_NETWORK: Final = ("adlfs", "aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google", "requests", "urllib3")
+_EXTRAS: Final = {"s3": "s3", "gs": "gcs", "gcs": "gcs"}  # extras of dask-dca by the protocols of URLs
+_URL_PATTERN: Final = re.compile(r"([A-Za-z][\w+.-]*://)((?:(?!::)[^\s'\"<>])+)")
+_COLUMN_PATTERN: Final = re.compile(r"column (\d+)(?! \()")
+_QUERY_VALUE: Final = re.compile(r"=[^&;]*")
+_ARRAY_LINE_BREAK: Final = re.compile(r"\n +")
+_MAX_CHARACTERS: Final = (600, 600)  # maximum characters kept from the beginning and the end of a message
+_kept_warnings: Final[ContextVar[list[tuple[str, type[Warning]]] | None]] = ContextVar("kept", default=None)
 
 
 def without_secrets(text: str) -> str:
-    """Hide what is not for logs, pages and messages: users and passwords of URLs, and all values of their queries.
-
-    Returns the same with `***` in their places.
-    """
-    return _URL.sub(_without_secrets, text)
+    """Replace users, passwords and query values of URLs by `***`, for logs, pages and messages."""
+    return _URL_PATTERN.sub(_mask_secrets, text)
 
 
-def _without_secrets(url: re.Match[str]) -> str:
+def _mask_secrets(url: re.Match[str]) -> str:
     place, mark, query = url[2].partition("?")
     server = place.partition("/")[0]
     if "@" in server:
         place = "***@" + place[server.rindex("@") + 1 :]
-    elif "@" in place and ":" in server and not server.rpartition(":")[2].isdecimal():  # a password that holds slashes
+    elif "@" in place and ":" in server and not server.rpartition(":")[2].isdecimal():  # a password with slashes
         place = "***@" + place.rpartition("@")[2]
-    return url[1] + place + mark + _VALUE.sub("=***", query)
+    return url[1] + place + mark + _QUERY_VALUE.sub("=***", query)
 
 
-def _shortened(text: str) -> str:
-    """A message without the middle of what it shows, where that is a whole array."""
-    text = _LINES_OF_ARRAYS.sub(" ", text)
-    if len(text) <= sum(_SHOWN):
+def _shorten(text: str) -> str:
+    """Shorten a message that contains a whole array, by its middle."""
+    text = _ARRAY_LINE_BREAK.sub(" ", text)
+    if len(text) <= sum(_MAX_CHARACTERS):
         return text
-    return " ".join(text[: _SHOWN[0]].split()) + " ... " + " ".join(text[-_SHOWN[1] :].split())
+    return " ".join(text[: _MAX_CHARACTERS[0]].split()) + " ... " + " ".join(text[-_MAX_CHARACTERS[1] :].split())
 
 
 class DCAError(ValueError):
     """
-    Base of all errors that this library raises on purpose; messages are of moderate length and show no secrets of URLs.
+    Base of all errors that this library raises on purpose; messages are bounded in length and hide secrets of URLs.
 
     Parameters
     ----------
@@ -98,7 +97,7 @@ class DCAError(ValueError):
     """
 
     def __init__(self, *args: Any) -> None:
-        super().__init__(*(_shortened(without_secrets(part)) if isinstance(part, str) else part for part in args))
+        super().__init__(*(_shorten(without_secrets(part)) if isinstance(part, str) else part for part in args))
 
 
 class InvalidInputError(DCAError):
@@ -106,7 +105,7 @@ class InvalidInputError(DCAError):
 
 
 class NotNumbersError(InvalidInputError, TypeError):
-    """Entries are objects that are no numbers; a TypeError too, as scikit-learn's is."""
+    """Entries are objects that are not numbers; also a TypeError, as in scikit-learn."""
 
 
 class NotFiniteError(InvalidInputError):
@@ -119,23 +118,23 @@ class MissingEntriesError(NotFiniteError):
 
 @contextmanager
 def naming_columns(names: Any) -> Iterator[None]:
-    """Say in errors of entries that are not finite what their column is called.
+    """Add the name of the column to errors of entries that are not finite.
 
-    names: of the columns; None if they have none.
-    Raises NotFiniteError: with the name, where one was raised without it.
+    names: of the columns, or None.
+    Raises NotFiniteError: with the name.
     """
     try:
         yield
     except NotFiniteError as error:
-        found = _COLUMN.search(str(error))
+        found = _COLUMN_PATTERN.search(str(error))
         if names is None or found is None or int(found[1]) >= len(names):
             raise
         name = names[int(found[1])]
-        raise type(error)(_COLUMN.sub(f"{found[0]} ({name!r})", str(error), count=1)) from error
+        raise type(error)(_COLUMN_PATTERN.sub(f"{found[0]} ({name!r})", str(error), count=1)) from error
 
 
 def without_columns(columns: Sequence[int]) -> str:
-    """The line that leaves columns of an array out, as `DROP` is one for rows; the first twenty."""
+    """Return code that drops columns of an array, at most twenty."""
     return f"X = X[:, ~np.isin(np.arange(X.shape[1]), {list(columns[:20])})]"
 
 
@@ -152,15 +151,15 @@ class CheckpointError(DCAError):
 
 
 class ClusterError(DCAError):
-    """The cluster, or one worker after another, was lost, or its workers can't do the work."""
+    """The connection to the cluster or several workers were lost, or workers can't run the tasks."""
 
 
 class CheckpointWarning(UserWarning):
-    """A finished pass could not be kept, or not be read again."""
+    """A finished pass could not be saved, or not be read again."""
 
 
 class ClusterWarning(UserWarning):
-    """A cluster has no workers, so that the caller waits, or some lack this package or have another version of it."""
+    """The cluster has no workers yet, or workers lack this package or have another version of it."""
 
 
 class FewEntriesWarning(UserWarning):
@@ -168,19 +167,19 @@ class FewEntriesWarning(UserWarning):
 
 
 class FewerAnchorsWarning(UserWarning):
-    """The data have fewer extreme rays than the number of anchors asked for."""
+    """The data have fewer extreme rays than the requested number of anchors."""
 
 
 class MissingEntriesWarning(UserWarning):
-    """Entries are missing, so that a fit leaves out what takes complete rows."""
+    """Entries are missing, so that a fit skips steps that need complete rows."""
 
 
 class FloorWarning(UserWarning):
-    """Fitted variances rest on their least value: it decides them, not the data."""
+    """Fitted variances are at their minimum, which determines them instead of the data."""
 
 
 class IncompleteLibraryWarning(UserWarning):
-    """The library that anchors are chosen from lacks a row that the data are mixtures of."""
+    """The library from which anchors are chosen lacks a row that the data are mixtures of."""
 
 
 class MissingChunksWarning(UserWarning):
@@ -192,22 +191,22 @@ class NotPointedWarning(UserWarning):
 
 
 class PerformanceWarning(UserWarning):
-    """Something costs a pass over the data that one line of the caller's would save."""
+    """An operation costs a pass over the data that a line of the caller's code would save."""
 
 
 class SequenceWarning(UserWarning):
-    """A model of several sequences was given rows without their lengths, and takes them for one sequence."""
+    """A model of several sequences was given rows without lengths, and treats them as one sequence."""
 
 
 class StartWarning(UserWarning):
-    """Parameters that were set by hand are overwritten by a fit that was not asked to start from them."""
+    """Parameters that were set by hand are overwritten by a fit that does not start from them."""
 
 
 def reason_of(error: BaseException) -> str:
-    r"""Say in one line what went wrong in a library that raises errors of its own.
+    r"""Describe an error of another library in one line.
 
-    error: any error, or a group of them, of which the first counts. Returns the class and the text of the error, or of
-    the one that caused it if it has no text.
+    error: any error, or a group, of which the first is described. Returns class and text of the error, or of its cause
+    if it has no text.
     """
     told: BaseException | None = error
     while told is not None:
@@ -222,16 +221,15 @@ def reason_of(error: BaseException) -> str:
 
 
 def unreachable(path: str, error: BaseException) -> str | None:
-    """Say in one line that an object store or another server failed, where that is what an error comes from.
+    """Describe an error of an object store or another server in one line.
 
-    path: URL of what was asked for. Returns the line; None if no package that speaks to servers raised it, and none is
-    missing.
+    path: the requested URL. Returns None if the error does not come from a network library, and none is missing.
     """
     told: list[BaseException] = [error]
     for each in told:
         told += [cause for cause in (each.__cause__, each.__context__) if cause is not None and cause not in told]
         told += each.exceptions if isinstance(each, BaseExceptionGroup) else []
-        if type(each).__module__.partition(".")[0] in _REMOTE:
+        if type(each).__module__.partition(".")[0] in _NETWORK:
             return f"can't reach {path!r}: {reason_of(error)}; check the address, the credentials and the network"
         if "://" in path and isinstance(each, ImportError):
             extra = _EXTRAS.get(path.partition(":")[0])
@@ -243,23 +241,23 @@ def unreachable(path: str, error: BaseException) -> str | None:
 
 
 def warn(message: str, category: type[Warning]) -> None:
-    """Warn at the line of the caller's that called the library, however deep inside it this is found out."""
-    kept = _kept.get()
+    """Issue a warning at the line of the user's code that called the library."""
+    kept = _kept_warnings.get()
     if kept is not None:
         kept.append((message, category))
         return
     level = 2
-    while (sys._getframe(level - 1).f_globals.get("__name__") or "").partition(".")[0] in _INSIDE:
+    while (sys._getframe(level - 1).f_globals.get("__name__") or "").partition(".")[0] in _INTERNAL_PACKAGES:
         level += 1
     warnings.warn(without_secrets(message), category, stacklevel=level)
 
 
 @contextmanager
 def kept_warnings() -> Iterator[list[tuple[str, type[Warning]]]]:
-    """Keep what `warn` says in this thread, for whoever can say it where the caller sees it."""
+    """Collect the warnings of `warn` in this thread, to be issued where the user sees them."""
     kept: list[tuple[str, type[Warning]]] = []
-    token = _kept.set(kept)
+    token = _kept_warnings.set(kept)
     try:
         yield kept
     finally:
-        _kept.reset(token)
+        _kept_warnings.reset(token)

@@ -1,4 +1,4 @@
-"""Data by path: zarr arrays, NumPy and Parquet files, and tables of numbers, none of them read before it is needed."""
+"""Data by path: zarr arrays, NumPy and Parquet files, which are read lazily, and tables of numbers."""
 
 from __future__ import annotations
 
@@ -26,44 +26,43 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pandas import DataFrame
 
-_TABLES: Final = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
-_STATEMENTS: Final = re.compile(r"X(\.data\[\S+\])? = .*$")
-_OF_KIND: Final = re.compile(r"(?:received dtype|Complex data) .*; pass (?:X\.real or )?(.+?)(?: (?:for|of) \w+)?$")
-_FIRST_AND_LAST: Final = {  # how a file is read, and how another is written
-    **dict.fromkeys(_TABLES, ("X = {read}; ", "X.to_csv('numbers.csv', index=False)")),
+_TABLE_ENDINGS: Final = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+_REMEDY: Final = re.compile(r"X(\.data\[\S+\])? = .*$")
+_DTYPE_REMEDY: Final = re.compile(
+    r"(?:received dtype|Complex data) .*; pass (?:X\.real or )?(.+?)(?: (?:for|of) \w+)?$"
+)
+_READ_AND_WRITE: Final = {  # code that reads a file, and code that writes another one, by ending
+    **dict.fromkeys(_TABLE_ENDINGS, ("X = {read}; ", "X.to_csv('numbers.csv', index=False)")),
     ".parquet": ("X = {read}; ", "X.to_parquet('numbers.parquet')"),
     ".npy": ("X = numpy.load({where}); ", "numpy.save('numbers.npy', X)"),
     ".h5ad": ("X = {read}; ", "anndata.AnnData(X).write_h5ad('numbers.h5ad')"),
-    "": (
-        "X = dask.array.from_zarr({where}); ",
-        "X.compute_chunk_sizes().rechunk('auto').to_zarr('numbers.zarr')",
-    ),
+    "": ("X = dask.array.from_zarr({where}); ", "X.compute_chunk_sizes().rechunk('auto').to_zarr('numbers.zarr')"),
 }
-_WRITES: Final = re.compile(r"((?:save|write_zarr|write_h5ad|to_csv|to_parquet|to_zarr)\(')numbers\.")
-_MARKS: Final = 5  # of missing numbers that a message names
+_WRITTEN_NAME: Final = re.compile(r"((?:save|write_zarr|write_h5ad|to_csv|to_parquet|to_zarr)\(')numbers\.")
+_MAX_MARKS: Final = 5  # maximum number of marks of missing numbers that a message lists
 
 
 def read_table(path: str) -> tuple[NDArray[np.float64], list[str] | None]:
     r"""Read a table of numbers; an empty cell is a missing number, NaN.
 
-    path: `.csv` or `.tsv`, separated by commas, semicolons (with decimal commas where cells hold them) or tabs, also
-    compressed (`.gz`). The first line is a header if a cell of it is no number, or if it counts the columns: 0, 1, ...
-    A separator at the end of every line begins no column.
-    Returns values (n, p); names: the header, where there is one.
-    Raises InvalidInputError: something is no number, a row is too long, there are none, the first column is pandas'
-    index, or pandas is missing.
+    path: `.csv` or `.tsv`, separated by commas, semicolons (optionally with decimal commas) or tabs, also compressed
+    (`.gz`). The first line is a header if one of its cells is not a number, or if it counts the columns: 0, 1, ... A
+    trailing separator in every line does not start a column.
+    Returns values (n, p), and the names of the header or None.
+    Raises InvalidInputError: a cell is not a number, a row is too long, there are no rows, the first column is an index
+    of pandas, or pandas is missing.
     """
     first, separator = _first_line(path)
     names = first if _is_header(first) else None
-    cells = _cells(path, separator, skip=int(names is not None))
-    cells, names = _without_trailing(cells, names)
+    cells = _read_cells(path, separator, skip=int(names is not None))
+    cells, names = _drop_trailing_column(cells, names)
     if not cells.size:
         msg = f"{path!r} has no rows of numbers"
         raise InvalidInputError(msg)
     if names is not None and len(names) != cells.shape[1]:
         msg = f"{path!r} has {len(names)} names in its header and {cells.shape[1]} numbers in a row"
         raise InvalidInputError(msg)
-    values = _numbers(path, cells, names, separator)
+    values = _to_numbers(path, cells, names, separator)
     if names is not None and not names[0] and np.array_equal(values[:, 0], np.arange(len(values))):
         msg = (
             f"the first column of {path!r} has no name and counts the rows, as pandas writes it; "
@@ -73,8 +72,8 @@ def read_table(path: str) -> tuple[NDArray[np.float64], list[str] | None]:
     return values, names
 
 
-def names_at(path: str, skip: int = 0) -> str:
-    """What the columns of a file, or the features of a saved model, are called, in Python; skip: columns of names."""
+def names_code(path: str, skip: int = 0) -> str:
+    """Return Python code for the column names of a file, or the feature names of a model; skip: name columns."""
     if format_of(path) == ".h5ad":
         return f"{reader_of(path)}.var_names"
     if format_of(path):
@@ -82,10 +81,10 @@ def names_at(path: str, skip: int = 0) -> str:
     return f"dask_dca.load_model({path!r}).feature_names_in_"
 
 
-def in_order(path: str, names: str, dim: str = "") -> str:
-    """The line that writes the columns of a file in another order.
+def reorder_code(path: str, names: str, dim: str = "") -> str:
+    """Return Python code that writes the columns of a file in another order.
 
-    names: what gives their names in that order, in Python; dim: what the features of a cube are along.
+    names: code of the names in that order; dim: feature dimension of a cube.
     """
     if dim:
         chosen = f"[list({names})]" if dim == VARIABLE else f".sel({dim}=list({names}))"
@@ -99,61 +98,61 @@ def in_order(path: str, names: str, dim: str = "") -> str:
     return f"anndata.read_zarr({path!r})[:, list({names})].write_zarr('ordered.zarr')"
 
 
-def mended_file(message: str, path: str, array: str | None = None) -> str:
-    """Put the lines of a message in terms of a file: it is read, mended, and written to another.
+def adapt_remedy(message: str, path: str, array: str | None = None) -> str:
+    """Adapt the code in a message to a file: code that reads it, fixes the data, and writes another file.
 
-    message: of an error, perhaps with statements that mend X at its end; path, array: of the data.
+    message: of an error, possibly ending in statements that fix X; path, array: of the data.
     """
-    told = _in_terms_of_file(message, path, array)
-    return _WRITES.sub(r"\1mended.", told) if Path(path).stem == "numbers" else told
+    told = _adapted_remedy(message, path, array)
+    return _WRITTEN_NAME.sub(r"\1mended.", told) if Path(path).stem == "numbers" else told
 
 
-def _in_terms_of_file(message: str, path: str, array: str | None) -> str:
-    other = _OF_KIND.search(message)  # entries of another kind: an expression, which becomes a statement
+def _adapted_remedy(message: str, path: str, array: str | None) -> str:
+    other = _DTYPE_REMEDY.search(message)  # an expression that converts the dtype, which becomes a statement
     if other is not None:
         message = f"{message[: message.rindex('pass ')]}for example X = {other[1]}"
-    found = _STATEMENTS.search(message)
+    found = _REMEDY.search(message)
     if found is None:
         return message
     kind, mended = format_of(path), found[0]
-    if kind in _TABLES or kind == ".parquet":
+    if kind in _TABLE_ENDINGS or kind == ".parquet":
         mended = Form("table").adapt(mended)
-    first, last = _FIRST_AND_LAST.get(kind, _FIRST_AND_LAST[""])
+    first, last = _READ_AND_WRITE.get(kind, _READ_AND_WRITE[""])
     if mended.startswith("X = anndata"):
         last = "anndata.AnnData(X).write_zarr('numbers.zarr')"
     elif not kind:
         mended = mended.removeprefix("X = dask.array.from_zarr(X); ")
         last = last if "all(axis=1)" in mended or "np.isin" in mended else "X.to_zarr('numbers.zarr')"
     where = repr(path) if array is None else f"{path!r}, component={array!r}"
-    read = _read_by(path, array)
+    read = _read_code(path, array)
     opened = "" if mended.startswith(("X = anndata", "X = dask")) else first.format(where=where, read=read)
     return f"{message[: found.start()]}{opened}{mended}; {last}"
 
 
-def _read_by(path: str, array: str | None) -> str:
+def _read_code(path: str, array: str | None) -> str:
     if format_of(path) == ".h5ad":
         place = f".layers[{array.removeprefix('layers/')!r}]" if array not in (None, "X") else ".X"
         return reader_of(path) + place
-    if format_of(path) not in _TABLES:
+    if format_of(path) not in _TABLE_ENDINGS:
         return reader_of(path)
     first, separator = _first_line(str(local_path(path)))
-    return _reading(path, separator, first if _is_header(first) else None, [])
+    return _csv_code(path, separator, first if _is_header(first) else None, [])
 
 
 def read_named_rows(path: str) -> tuple[Data, list[str] | None]:
-    """Read a matrix whose rows may have names: the first column of a table, where it holds anything but numbers.
+    """Read a matrix, with row names if the first column of a table is not numeric.
 
-    path: as `open_data` takes it. Returns the matrix; names (n,): of the rows, where they have any.
-    Raises InvalidInputError: as `open_data` does; or named rows differ in length.
+    path: as for `open_data`. Returns the matrix, and the names (n,) of the rows or None.
+    Raises InvalidInputError: as for `open_data`; or named rows differ in length.
     """
-    if is_url(path) or format_of(path) not in _TABLES or not Path(local_path(path)).is_file():
+    if is_url(path) or format_of(path) not in _TABLE_ENDINGS or not Path(local_path(path)).is_file():
         return open_data(path), None
     where = str(local_path(path))
     first, separator = _first_line(where)
-    cells = _cells(where, separator, skip=int(_is_header(first[1:])))
+    cells = _read_cells(where, separator, skip=int(_is_header(first[1:])))
     if cells.shape[1] < 2 or not len(cells.iloc[:, :1].select_dtypes(exclude="number").columns):
         return open_data(path), None
-    values = _numbers(where, cells.iloc[:, 1:], None, separator)
+    values = _to_numbers(where, cells.iloc[:, 1:], None, separator)
     if np.isnan(values).any():
         msg = f"the rows of {path!r} differ in length, or cells are empty; each is a name and then its numbers"
         raise InvalidInputError(msg)
@@ -170,7 +169,7 @@ def _pandas(path: str) -> Any:
 
 
 def _first_line(path: str) -> tuple[list[str], str]:
-    """Cells of the first line, and what separates them: tabs if there are any outside quotes, else semicolons."""
+    """Return the cells of the first line, and the separator: tab, semicolon or comma, the first that occurs."""
     opener: Any = gzip.open if path.endswith(".gz") else open
     with opener(path, "rt", encoding="utf-8-sig") as lines:
         line = lines.readline()
@@ -179,10 +178,10 @@ def _first_line(path: str) -> tuple[list[str], str]:
     return cut[separator], separator
 
 
-def _cells(path: str, separator: str, skip: int) -> DataFrame:
+def _read_cells(path: str, separator: str, skip: int) -> DataFrame:
     pandas = _pandas(path)
     options = {"header": None, "skiprows": skip, "skipinitialspace": True, "encoding": "utf-8-sig", "low_memory": False}
-    if tuple(map(int, pandas.__version__.split(".")[:2])) < (3, 1):  # later ones read numbers exactly, and warn of it
+    if tuple(map(int, pandas.__version__.split(".")[:2])) < (3, 1):  # later versions do so by default
         options["float_precision"] = "round_trip"
     try:
         return pandas.read_csv(path, sep=separator, **options)
@@ -191,14 +190,14 @@ def _cells(path: str, separator: str, skip: int) -> DataFrame:
     except pandas.errors.ParserError as error:
         msg = (
             f"{path!r} can't be read as a table: {str(error).rpartition('error: ')[2].strip()}; leave such lines out: "
-            f"{_reading(path, separator, [] if skip else None, [])[:-1]}, on_bad_lines='skip').to_csv('numbers.csv', "
+            f"{_csv_code(path, separator, [] if skip else None, [])[:-1]}, on_bad_lines='skip').to_csv('numbers.csv', "
             f"index=False{'' if skip else ', header=False'})"
         )
         raise InvalidInputError(msg) from error
 
 
-def _without_trailing(cells: DataFrame, names: list[str] | None) -> tuple[DataFrame, list[str] | None]:
-    """Leave out the column that a separator at the end of lines seems to begin, and the name that one begins."""
+def _drop_trailing_column(cells: DataFrame, names: list[str] | None) -> tuple[DataFrame, list[str] | None]:
+    """Drop the empty column, and the empty name, that trailing separators produce."""
     n = cells.shape[1]
     named = names is not None and len(names) == n and names[-1] != ""
     if n > 1 and not named and cells.iloc[:, -1].isna().all():
@@ -208,8 +207,8 @@ def _without_trailing(cells: DataFrame, names: list[str] | None) -> tuple[DataFr
     return cells, names
 
 
-def _numbers(path: str, cells: DataFrame, names: list[str] | None, separator: str) -> NDArray[np.float64]:
-    """Cells as numbers; the first that is neither empty nor a number is told."""
+def _to_numbers(path: str, cells: DataFrame, names: list[str] | None, separator: str) -> NDArray[np.float64]:
+    """Convert cells to numbers; raise InvalidInputError for the first that is neither empty nor a number."""
     texts = cells.select_dtypes(exclude="number")
     if separator == ";":
         texts = texts.apply(lambda column: column.str.replace(",", "."))
@@ -223,17 +222,17 @@ def _numbers(path: str, cells: DataFrame, names: list[str] | None, separator: st
         marks = list(dict.fromkeys(str(cell) for cell in cells.to_numpy()[mostly]))
         msg = (
             f"row {rows[0]} of {path!r}, column {where}, is no number: {str(cells.iat[rows[0], columns[0]])[:40]!r}; "
-            f"{_made_numbers(_reading(path, separator, names, marks), odd, mostly)}.to_csv('numbers.csv', index=False)"
+            f"{_encode_code(_csv_code(path, separator, names, marks), odd, mostly)}.to_csv('numbers.csv', index=False)"
         )
         raise InvalidInputError(msg)
     values: NDArray[np.float64] = found.to_numpy(dtype=np.float64)
     return values
 
 
-def _made_numbers(opened: str, odd: NDArray[np.bool_], marks: NDArray[np.bool_]) -> str:
-    """What makes a table of numbers of one with texts: without these columns; of texts alone their values' numbers.
+def _encode_code(opened: str, odd: NDArray[np.bool_], marks: NDArray[np.bool_]) -> str:
+    """Return code that converts a table with texts to numbers, by dropping or encoding the columns of texts.
 
-    odd, marks: cells that are no numbers, and those of them in columns of numbers.
+    odd, marks: masks of cells that are not numbers, and of those in numeric columns.
     """
     n_texts = int((odd.any(axis=0) & ~marks.any(axis=0)).sum())
     if n_texts < odd.shape[1]:
@@ -244,19 +243,19 @@ def _made_numbers(opened: str, odd: NDArray[np.bool_], marks: NDArray[np.bool_])
     return f"make columns of 0 and 1 of the texts: pandas.get_dummies({opened})"
 
 
-def _reading(path: str, separator: str, names: list[str] | None, marks: list[str]) -> str:
-    """The line by which pandas reads a table; marks: what stands in columns of numbers and is none."""
+def _csv_code(path: str, separator: str, names: list[str] | None, marks: list[str]) -> str:
+    """Return the code by which pandas reads a table; marks: texts in numeric columns, read as NaN."""
     options = {
         "sep": separator if separator != "," else None,
         "decimal": "," if separator == ";" and _has_commas(path) else None,
-        "na_values": marks[:_MARKS] or None,
+        "na_values": marks[:_MAX_MARKS] or None,
     }
     said = [f"{name}={value!r}" for name, value in options.items() if value is not None]
     return f"pandas.read_csv({', '.join([repr(path), *said, *(['header=None'] if names is None else [])])})"
 
 
 def _has_commas(path: str) -> bool:
-    """Whether commas are in the first lines of a table that semicolons separate: of decimals, or of names."""
+    """Whether the first lines of a table with semicolons contain commas, as of decimals."""
     opener: Any = gzip.open if path.endswith(".gz") else open
     with opener(path, "rt", encoding="utf-8-sig") as lines:
         return any("," in line for line in itertools.islice(lines, 1, 100))
@@ -271,7 +270,7 @@ def _is_header(cells: list[str]) -> bool:
 
 @dataclass(frozen=True)
 class Data:
-    """A matrix that a model takes, and the names of its columns where the file has them."""
+    """A matrix, and the names of its columns if the file has them."""
 
     matrix: Any
     names: list[str] | None = None
@@ -282,21 +281,17 @@ class Data:
 
     @property
     def is_bare_table(self) -> bool:
-        """Whether this is a table whose first line was taken for data.
-
-        Returns true for a table without a header.
-        """
+        """Whether this is a table without a header."""
         return self.names is None and isinstance(self.matrix, np.ndarray)
 
 
 def open_data(path: str, array: str | None = None) -> Data:
     r"""Open a matrix by path.
 
-    path: A zarr array or group (path or URL), a `.npy` file, Parquet, or a table of numbers with or without a header
-    (`.csv`, `.tsv`, `.gz` of them), or cells (`.h5ad`); array: which array of a zarr group, or layer of cells. Returns
-    the matrix. Workers read their own parts of a zarr array, a `.npy` file and Parquet; tables and cells are read at
-    once.
-    Raises InvalidInputError: there is nothing at the path, or no matrix of numbers.
+    path: a zarr array or group (path or URL), a `.npy` file, Parquet, a table of numbers with or without a header
+    (`.csv`, `.tsv`, also `.gz`), or cells (`.h5ad`); array: an array of a zarr group, or a layer of cells. Workers read
+    their own parts of a zarr array, a `.npy` file and Parquet; tables and cells are read at once.
+    Raises InvalidInputError: nothing is at the path, or no matrix of numbers.
     """
     where = path if is_url(path) else str(local_path(path))
     if not is_url(path) and not Path(where).exists():
@@ -305,7 +300,7 @@ def open_data(path: str, array: str | None = None) -> Data:
     require_regular(where)
     try:
         data = _open(where, array)
-        as_rows(data.matrix)  # refuses what has no rows and columns of numbers
+        as_rows(data.matrix)  # raises an error unless it is a numeric matrix
     except (DCAError, MemoryError, MissingChunksWarning):
         raise
     except UnicodeDecodeError as error:
@@ -328,7 +323,7 @@ def open_data(path: str, array: str | None = None) -> Data:
 def _open(where: str, array: str | None) -> Data:
     kind = format_of(where)
     if kind == "":
-        return Data(_column(open_array(where, array)))
+        return Data(_as_column(open_array(where, array)))
     if not is_url(where) and (damage := damage_of(where)):
         msg = f"{where!r} {damage}"
         raise InvalidInputError(msg)
@@ -337,7 +332,7 @@ def _open(where: str, array: str | None) -> Data:
         raise InvalidInputError(msg)
     if is_url(where) and kind != ".parquet":
         msg = f"{kind} files are read from local paths, not from {where!r}; copy it, or write zarr or Parquet there"
-        if kind in _TABLES:
+        if kind in _TABLE_ENDINGS:
             msg += f": pandas.read_csv({where!r}).to_parquet({where.removesuffix(kind) + '.parquet'!r})"
         raise InvalidInputError(msg)
     if FORMATS[kind][1]:
@@ -355,12 +350,12 @@ def _open(where: str, array: str | None) -> Data:
                 "return_inverse=True)[1])"
             )
             raise InvalidInputError(msg)
-        return Data(_column(found))
+        return Data(_as_column(found))
     return Data(*read_table(where))
 
 
-def _column(found: Any) -> Any:
-    """A vector as one column."""
+def _as_column(found: Any) -> Any:
+    """Reshape a vector to one column."""
     if found.ndim != 1:
         return found
     import dask.array as da

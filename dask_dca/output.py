@@ -1,4 +1,4 @@
-"""Results on disk: written beside their place and moved there when complete; nothing half-written is ever seen."""
+"""Atomic output: results are written to a temporary path, and renamed when complete."""
 
 from __future__ import annotations
 
@@ -15,52 +15,51 @@ if TYPE_CHECKING:
 
 
 def is_url(path: str | os.PathLike[str]) -> bool:
-    """Tell a URL of an object store from a path of this machine.
-
-    path: either; `file://` counts as a path. Returns whether it is a URL.
-    """
+    """Whether a path is a URL of an object store; `file://` counts as a local path."""
     text = path_text(path)
     return "://" in text and not text.startswith("file://")
 
 
 def local_path(path: str | os.PathLike[str]) -> Path:
-    """Make a local path absolute: workers may have another working directory.
+    """Make a local path absolute, since workers may have another working directory.
 
-    path: A path, or a `file://` URL.
+    path: a path or a `file://` URL.
     Raises InvalidParameterError: the path is empty.
     """
     return Path(os.path.abspath(expand_home(path_text(path).removeprefix("file://"))))
 
 
 @contextmanager
-def written_beside(path: str | os.PathLike[str], *, overwrite: bool = False, **storage: Any) -> Iterator[str]:
-    """Give a place to write to, which becomes the path itself if all goes well and vanishes if anything goes wrong.
+def atomic_output(path: str | os.PathLike[str], *, overwrite: bool = False, **storage: Any) -> Iterator[str]:
+    """Yield a temporary path to write to, which is renamed to `path` on success and removed on failure.
 
-    path: where the result shall be. A URL is written in place, and removed again if writing it fails; what a writer
-    that was killed has left there is known by the object `.NAME.partial` beside it; overwrite: replace a zarr group or
-    array, once the new one is complete; **storage: options of the URL's file system. Returns the place to write to.
-    Raises ModelFileError: the path exists, its folder doesn't, or it can't be written.
+    path: a URL is written in place, and removed if writing fails; the object `.NAME.partial` beside it marks unfinished
+    output of a killed process; overwrite: replace a zarr group or array, once the new one is complete; **storage:
+    options of the URL's file system.
+    Raises ModelFileError: the path exists, its folder does not, or it can't be written.
     """
     try:
         check_target(path, overwrite=overwrite, **storage)
         with (
-            reaching(path),
-            _in_place(os.fspath(path), storage) if is_url(path) else _moved(local_path(path), overwrite) as place,
+            store_errors(path),
+            _written_in_place(os.fspath(path), storage)
+            if is_url(path)
+            else _renamed_when_complete(local_path(path), overwrite) as place,
         ):
             yield place
     except OSError as error:
-        if error.errno is None:  # not of a file: a lost connection
+        if error.errno is None:  # not a file error, such as a lost connection
             raise
         msg = f"could not write {os.fspath(path)!r}: {error.strerror or error}; nothing of it was left behind"
         raise ModelFileError(msg) from error
 
 
 @contextmanager
-def file_beside(path: str | os.PathLike[str], *, overwrite: bool, ending: str = "") -> Iterator[Path]:
-    """Give a place for a local file, which becomes the path itself if all goes well and vanishes else.
+def atomic_file(path: str | os.PathLike[str], *, overwrite: bool, ending: str = "") -> Iterator[Path]:
+    """Yield a temporary path for a local file, which is renamed to `path` on success and removed on failure.
 
-    path: where the file shall be; overwrite: replace a file that is there; ending: what the place's name ends with.
-    Raises ModelFileError: somebody wrote there meanwhile, or it can't be written.
+    overwrite: replace an existing file; ending: of the temporary path.
+    Raises ModelFileError: the path was created meanwhile, or it can't be written.
     """
     target = local_path(path)
     try:
@@ -70,7 +69,7 @@ def file_beside(path: str | os.PathLike[str], *, overwrite: bool, ending: str = 
             (os.replace if overwrite else os.link)(new, target)
     except FileExistsError as error:
         msg = (
-            f"{os.fspath(path)!r} has come into being meanwhile; choose another path, or allow to replace it: "
+            f"{os.fspath(path)!r} was created meanwhile; choose another path, or allow to replace it: "
             "overwrite=True (--overwrite)"
         )
         raise ModelFileError(msg) from error
@@ -80,11 +79,10 @@ def file_beside(path: str | os.PathLike[str], *, overwrite: bool, ending: str = 
 
 
 @contextmanager
-def reaching(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn whatever the client library of an object store raises into one error that names the URL.
+def store_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Convert errors of an object store's client library to one error that names the URL.
 
-    path: what is asked for.
-    Raises ModelFileError: the store can't be reached, or refuses.
+    Raises ModelFileError: the store can't be reached, or denies access.
     """
     try:
         yield
@@ -98,7 +96,7 @@ def reaching(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 @contextmanager
-def _moved(target: Path, overwrite: bool) -> Iterator[str]:
+def _renamed_when_complete(target: Path, overwrite: bool) -> Iterator[str]:
     with scratch_folder(target) as folder:
         new, old = folder / "new", folder / "old"
         yield str(new)
@@ -113,12 +111,12 @@ def _moved(target: Path, overwrite: bool) -> Iterator[str]:
 
 
 @contextmanager
-def _in_place(path: str, storage: dict[str, Any]) -> Iterator[str]:
+def _written_in_place(path: str, storage: dict[str, Any]) -> Iterator[str]:
     files, root = file_system(path, storage)
     if files.exists(root):
         files.rm(root, recursive=True)
-    mark = _mark(root)
-    files.pipe_file(mark, b"")
+    marker = _partial_marker(root)
+    files.pipe_file(marker, b"")
     try:
         yield path
     except BaseException:
@@ -126,57 +124,56 @@ def _in_place(path: str, storage: dict[str, Any]) -> Iterator[str]:
             files.rm(root, recursive=True)
         raise
     finally:
-        if files.exists(mark):
-            files.rm_file(mark)
+        if files.exists(marker):
+            files.rm_file(marker)
 
 
-def _mark(root: str) -> str:
-    """Return the object that is there while the objects under a URL are written, and after a writer was killed."""
+def _partial_marker(root: str) -> str:
+    """Return the object that marks a URL as being written, or as left unfinished."""
     folder, _, name = root.rpartition("/")
     return f"{folder}/.{name}.partial"
 
 
-def check_apart(out: str | os.PathLike[str], *inputs: str | os.PathLike[str]) -> None:
-    """Refuse to write a result over something that it is made from.
+def check_no_overlap(out: str | os.PathLike[str], *inputs: str | os.PathLike[str]) -> None:
+    """Check that an output does not overlap with its inputs.
 
-    out: where the result shall be; *inputs: paths or URLs that are read.
-    Raises ModelFileError: the output is one of them, lies inside one, or holds one.
+    out, *inputs: paths or URLs.
+    Raises ModelFileError: the output is an input, is inside one, or contains one.
     """
-    target = _parts(out)
+    target = _path_parts(out)
     for path in inputs:
-        source = _parts(path)
+        source = _path_parts(path)
         shorter = min(len(target), len(source))
         if target[:shorter] == source[:shorter]:
             msg = f"the output {os.fspath(out)!r} and the input {os.fspath(path)!r} overlap; choose another output"
             raise ModelFileError(msg)
 
 
-def _parts(path: str | os.PathLike[str]) -> tuple[str, ...]:
+def _path_parts(path: str | os.PathLike[str]) -> tuple[str, ...]:
     if is_url(path):
         return tuple(os.fspath(path).rstrip("/").split("/"))
     return Path(os.path.realpath(local_path(path))).parts
 
 
 def check_target(path: str | os.PathLike[str], *, overwrite: bool = False, **storage: Any) -> None:
-    """Refuse a path that a result can't be written to; what a writer that was killed has left beside it is removed.
+    """Check that a result can be written to a path, and remove temporary files of killed processes.
 
-    path: where the result shall be; overwrite: accept a zarr group or array that is there; **storage: options of the
-    URL's file system.
-    Raises ModelFileError: the path exists, its folder doesn't, or it can't be written.
+    overwrite: accept an existing zarr group or array; **storage: options of the URL's file system.
+    Raises ModelFileError: the path exists, its folder does not, or it can't be written.
     """
     name = repr(path_text(path))
     if is_url(path):
         files, root = file_system(path, storage)
         try:
-            unfinished, there = files.exists(_mark(root)), files.exists(root)
+            unfinished, there = files.exists(_partial_marker(root)), files.exists(root)
             replaceable = unfinished or files.exists(f"{root}/zarr.json")
-        except Exception as error:  # file systems raise what they like
+        except Exception as error:  # file systems raise errors of their own
             msg = f"can't reach {name}: {reason_of(error)}; check the address, the credentials and the network"
             raise ModelFileError(msg) from error
         if unfinished and not overwrite:
             msg = (
-                f"{name} is written by another process, or was left unfinished by one that was killed; once it has "
-                "ended, allow to replace it: overwrite=True (--overwrite)"
+                f"{name} is being written by another process, or was left unfinished by one that was killed; once it "
+                "has ended, allow to replace it: overwrite=True (--overwrite)"
             )
             raise ModelFileError(msg)
     else:
@@ -205,7 +202,7 @@ def file_system(path: str | os.PathLike[str], storage: dict[str, Any]) -> tuple[
     """Find the file system of a URL.
 
     storage: options of its file system.
-    Raises ModelFileError: no such protocol, or the package that speaks it is missing.
+    Raises ModelFileError: no such protocol, or its package is missing.
     """
     import fsspec
 

@@ -1,8 +1,8 @@
 """Save and load fitted models: a zarr group of plain arrays and JSON, in which nothing is ever executed.
 
 The group's attribute `dask_dca` holds the format, the class, the parameters, the small fitted attributes, and of
-every array its dtype, shape and checksum; `dask_dca_told` what `dask dca info` prints. Arrays are uncompressed single
-chunks. The group's own `zarr.json` is written last: without it there is no model.
+every array its dtype, shape and checksum; `dask_dca_told` the output of `dask dca info`. Arrays are uncompressed single
+chunks. The group's own `zarr.json` is written last, so that an incomplete model can't be opened.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dask_dca.errors import DCAError, ModelFileError, unreachable
 from dask_dca.models.base import FITTED_NAMES
 from dask_dca.models.describe import DESCRIPTION, stored_description
 from dask_dca.models.fitted import as_any_array, check_names, check_shapes, check_values
-from dask_dca.output import file_system, is_url, local_path, reaching, written_beside
+from dask_dca.output import atomic_output, file_system, is_url, local_path, store_errors
 
 if TYPE_CHECKING:
     import os
@@ -39,20 +39,20 @@ if TYPE_CHECKING:
 FITTED: Final = re.compile(r"[A-Za-z]\w*_")
 _FORMAT: Final = 1
 _CLASSES: Final = {name: model.home for name, model in MODELS.items()}
-_RANDOM: Final = (np.random.Generator, np.random.RandomState, np.random.SeedSequence, np.random.BitGenerator)
-_VERSION: Final = re.compile(r"\d[\w.+]{0,30}")
-_OF_THE_MACHINE: Final = ("checkpoint", "retries", "verbose")  # neither saved nor loaded: they say nothing of the model
-_OF_THE_FIT: Final = ("init", "means_init", "weights_init", "precisions_init")  # not saved either
-_MANY: Final = 2**62  # rows, where the number of rows of the fit is not known
-_MARK: Final = "dask_dca"
+_GENERATOR_TYPES: Final = (np.random.Generator, np.random.RandomState, np.random.SeedSequence, np.random.BitGenerator)
+_VERSION_PATTERN: Final = re.compile(r"\d[\w.+]{0,30}")
+_RUNTIME_PARAMETERS: Final = ("checkpoint", "retries", "verbose")  # neither saved nor loaded
+_START_PARAMETERS: Final = ("init", "means_init", "weights_init", "precisions_init")  # not saved
+_UNKNOWN_ROWS: Final = 2**62  # stands for the number of rows of the fit, which is not saved
+_RECORD_KEY: Final = "dask_dca"
 
 
 def to_json(value: Any, name: str) -> Any:
-    """Turn a value into what JSON can hold.
+    """Convert a value to JSON types.
 
-    value: none, bool, int, float, str, a slice, list or tuple of these, an array of integers (it comes back as a list),
-    or a one-dimensional array of strings; name: its name, for the message. Returns the same in JSON's types.
-    Raises ModelFileError: the value is none of these.
+    value: None, bool, int, float, str, a slice, list or tuple of these, an array of integers (which is loaded as a
+    list), or a one-dimensional array of strings; name: for error messages.
+    Raises ModelFileError: a value of another type.
     """
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -73,10 +73,9 @@ def to_json(value: Any, name: str) -> Any:
 
 
 def from_json(value: Any, name: str) -> Any:
-    """Turn JSON back into the value.
+    """Undo `to_json`; name: for error messages.
 
-    name: its name, for the message.
-    Raises ModelFileError: `to_json` gives nothing like this.
+    Raises ModelFileError: not a result of `to_json`.
     """
     if isinstance(value, list):
         return [from_json(part, name) for part in value]
@@ -91,16 +90,16 @@ def from_json(value: Any, name: str) -> Any:
             return slice(*(from_json(part, name) for part in (start, stop, step)))
         case {"names": list(parts)} if len(value) == 1 and all(isinstance(part, str) for part in parts):
             return np.array(parts, dtype=object)
-    msg = f"the saved value of {name!r} is none that this library writes: {str(value)[:60]}"
+    msg = f"the saved value of {name!r} is not in a form that this library writes: {str(value)[:60]}"
     raise ModelFileError(msg)
 
 
 def to_record(model: Any) -> tuple[Record, dict[str, NDArray[Any]]]:
-    """Write a fitted model as plain values and arrays.
+    """Convert a fitted model to a record of JSON types and arrays.
 
-    model: A fitted model of this library. Returns record: what JSON can hold: format, version, class, parameters, small
-    attributes, and of each array what it is.
-    Raises ModelFileError: the model is none of this library's, is not fitted, or holds what could not be loaded again.
+    Returns the record, with format, version, class, parameters, small attributes and a description of each array; and
+    the arrays by name.
+    Raises ModelFileError: not a model of this library, not fitted, or with values that can't be loaded again.
     """
     name = type(model).__name__
     if name not in _CLASSES:
@@ -114,7 +113,7 @@ def to_record(model: Any) -> tuple[Record, dict[str, NDArray[Any]]]:
             values[key] = to_json(value, key)
     record = {"format": _FORMAT, "version": __version__, "class": name}
     record |= {"parameters": _parameters(model), "attributes": values}
-    record["arrays"] = {key: described(value) for key, value in arrays.items()}
+    record["arrays"] = {key: describe_array(value) for key, value in arrays.items()}
     try:
         from_record(record, lambda key, _: _as_read(arrays[key]))
     except DCAError as error:
@@ -124,12 +123,11 @@ def to_record(model: Any) -> tuple[Record, dict[str, NDArray[Any]]]:
 
 
 def from_record(record: Record, read: Callable[[str, Any], Any]) -> Any:
-    """Make a model of what a file holds.
+    """Make a model from a record, which is not trusted.
 
-    record: as `to_record` gives it, or anything else; read: (name, description) -> array; called once names,
-    parameters, sizes and shapes are known to be right. Returns the model. `checkpoint`, `retries` and `verbose` have
-    their defaults, whatever the record says.
-    Raises DCAError: A newer format, an unknown class, a parameter or an attribute that is not what the class declares.
+    record: from `to_record`, or anything else; read: (name, description) -> array, called after names, parameters,
+    sizes and shapes are checked. `checkpoint`, `retries` and `verbose` get their defaults.
+    Raises DCAError: a newer format, an unknown class, or a parameter or attribute that the class does not allow.
     """
     _check_format(record)
     name = record.get("class")
@@ -138,7 +136,7 @@ def from_record(record: Record, read: Callable[[str, Any], Any]) -> Any:
         raise ModelFileError(msg)
     made = getattr(importlib.import_module(_CLASSES[name]), name)
     given = {key: from_json(value, key) for key, value in record["parameters"].items()}
-    model = made().set_params(**given).set_params(**{key: getattr(made(), key) for key in _OF_THE_MACHINE})
+    model = made().set_params(**given).set_params(**{key: getattr(made(), key) for key in _RUNTIME_PARAMETERS})
     values = {key: from_json(value, key) for key, value in record["attributes"].items()}
     _check_sizes(model, values, {key: tuple(entry["shape"]) for key, entry in record["arrays"].items()})
     values |= {key: read(key, entry) for key, entry in record["arrays"].items()}
@@ -158,36 +156,35 @@ def _check_format(record: Record) -> None:
 
 
 def _check_sizes(model: Any, values: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
-    """Check all that is known before any array is read, and give the model its small attributes."""
+    """Check everything that is known before arrays are read, and set the small attributes."""
     check_names(model._fitted, values.keys() | shapes.keys())
     check_values(model._fitted, "", {}, {key: value for key, value in values.items() if not as_any_array(value).ndim})
     vars(model).update(values)
     shapes |= {key: as_any_array(value).shape for key, value in values.items()}
     check_shapes(model._fitted, model._form, model._known_sizes(), shapes)
     names = values.get("feature_names_in_")
-    model._check_parameters(SimpleNamespace(n_rows=_MANY, n_features=model.n_features_in_, feature_names=names))
+    model._check_parameters(SimpleNamespace(n_rows=_UNKNOWN_ROWS, n_features=model.n_features_in_, feature_names=names))
 
 
 def _parameters(model: Any) -> dict[str, Any]:
     found = {
-        key: value for key, value in model.get_params(deep=False).items() if key not in _OF_THE_MACHINE + _OF_THE_FIT
+        key: value
+        for key, value in model.get_params(deep=False).items()
+        if key not in _RUNTIME_PARAMETERS + _START_PARAMETERS
     }
-    if isinstance(found.get("random_state"), _RANDOM):
+    if isinstance(found.get("random_state"), _GENERATOR_TYPES):
         found["random_state"] = None
-    numbers = np.generic | np.ndarray  # as plain numbers and lists
+    numbers = np.generic | np.ndarray  # saved as plain numbers and lists
     return {key: to_json(value.tolist() if isinstance(value, numbers) else value, key) for key, value in found.items()}
 
 
 def _as_read(value: NDArray[Any]) -> Any:
-    """An array as it comes back: one without dimensions as a number."""
+    """Return an array as it is loaded: a scalar if it has no dimensions."""
     return value if value.ndim else value[()]
 
 
-def described(value: NDArray[Any]) -> dict[str, Any]:
-    """Say what an array is.
-
-    Returns its dtype, shape and checksum.
-    """
+def describe_array(value: NDArray[Any]) -> dict[str, Any]:
+    """Describe an array by dtype, shape and checksum."""
     digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
     return {"dtype": value.dtype.str, "shape": list(value.shape), "sha256": digest}
 
@@ -201,20 +198,20 @@ def save_model(model: Any, path: str | os.PathLike[str], *, overwrite: bool = Fa
     model : estimator
         A fitted model of this library.
     path : str or os.PathLike
-        Path or URL that doesn't exist yet. A path is written beside and renamed when complete.
+        Path or URL that does not exist yet. A local model is written to a temporary path and renamed when complete.
     overwrite : bool, default False
-        Replace a zarr group that is there.
+        Replace an existing zarr group.
     **storage : object
-        Options of the URL's file system, as fsspec takes them.
+        Options of the URL's file system, passed to fsspec.
 
     Raises
     ------
     ModelFileError
-        The path exists or can't be written, or the model holds something that can't be saved.
+        The path exists or can't be written, or the model holds a value that can't be saved.
 
     See Also
     --------
-    dask_dca.load_model : The way back.
+    dask_dca.load_model : Loads a saved model.
 
     Examples
     --------
@@ -227,7 +224,7 @@ def save_model(model: Any, path: str | os.PathLike[str], *, overwrite: bool = Fa
     True
     """
     files = _encode(model)
-    with written_beside(path, overwrite=overwrite, **storage) as place:
+    with atomic_output(path, overwrite=overwrite, **storage) as place:
         if is_url(place):
             remote, root = file_system(place, storage)
             for name, content in files.items():
@@ -247,46 +244,46 @@ def load_model(path: str | os.PathLike[str], **storage: Any) -> Any:
     path : str or os.PathLike
         Path or URL of the zarr group.
     **storage : object
-        Options of the URL's file system, as fsspec takes them.
+        Options of the URL's file system, passed to fsspec.
 
     Returns
     -------
     estimator
-        The model as it was: class, parameters and fitted attributes, bit for bit. Random generators among the
-        parameters come back as None; `init` (and `means_init` and its kin), `checkpoint`, `retries` and `verbose` are
-        not saved, and have their defaults.
+        The saved model, with class, parameters and fitted attributes bit for bit the same. Random generators among the
+        parameters are loaded as None; `init`, `means_init`, `weights_init`, `precisions_init`, `checkpoint`, `retries`
+        and `verbose` are not saved, and have their defaults.
 
     Raises
     ------
     ModelFileError
-        There is no model, it was written by a newer version, or it is damaged: every parameter and every fitted
-        attribute is checked, so that a model that loads can be used.
+        There is no model, it was written by a newer version, or it is damaged. All parameters and fitted attributes are
+        checked, so that a model that loads can be used.
 
     See Also
     --------
-    dask_dca.store.save_model : Writes them, with an example.
+    dask_dca.store.save_model : Saves a model, with an example.
     """
     where = path_text(path)
-    with _explained(where):
+    with _model_file_errors(where):
         group = _open_group(where, storage)
-        record = group.attrs.asdict().get(_MARK)
+        record = group.attrs.asdict().get(_RECORD_KEY)
         if not isinstance(record, dict):
             msg = f"{where!r} is a zarr group but not a saved model; `dask dca fit` writes one"
             raise ModelFileError(msg)
         _check_format(record)
-        with _of_version(where, str(record.get("version"))):
+        with _version_errors(where, str(record.get("version"))):
             return from_record(record, lambda name, entry: _read_array(group, name, entry))
 
 
 @contextmanager
-def _of_version(path: str, version: str) -> Iterator[None]:
-    """Say of a model that can't be read that another version saved it, where one did."""
+def _version_errors(path: str, version: str) -> Iterator[None]:
+    """Name the version that saved a model in errors of reading it, if it is another one."""
     try:
         yield
     except (OSError, MemoryError):
         raise
     except Exception as error:
-        if version == __version__ or not _VERSION.fullmatch(version) or unreachable(path, error):
+        if version == __version__ or not _VERSION_PATTERN.fullmatch(version) or unreachable(path, error):
             raise
         reason = str(error).partition("\n")[0] or type(error).__name__
         msg = (
@@ -297,10 +294,10 @@ def _of_version(path: str, version: str) -> Iterator[None]:
 
 
 @contextmanager
-def _explained(path: str) -> Iterator[None]:
-    """Whatever a damaged or hostile file makes fail becomes one error with one line."""
+def _model_file_errors(path: str) -> Iterator[None]:
+    """Convert any error from a damaged or malicious file to a ModelFileError of one line."""
     try:
-        with reaching(path):
+        with store_errors(path):
             yield
     except ModelFileError:
         raise
@@ -337,7 +334,7 @@ def _open_group(path: str, storage: dict[str, Any]) -> Any:
 
 
 def _encode(model: Any) -> dict[str, bytes]:
-    """Return the files of the zarr group, the group's own metadata last."""
+    """Encode a model as the files of a zarr group, with the group's metadata last."""
     import zarr
     from zarr.storage import MemoryStore
 
@@ -349,8 +346,8 @@ def _encode(model: Any) -> dict[str, bytes]:
     files = {key: content.to_bytes() for key, content in held.items()}
     words = stored_description(
         from_record(record, lambda key, _: _as_read(arrays[key])), record
-    )  # as it will be loaded
-    attributes = {_MARK: record} | ({} if words is None else {DESCRIPTION: words})
+    )  # of the model as it will be loaded
+    attributes = {_RECORD_KEY: record} | ({} if words is None else {DESCRIPTION: words})
     head = json.loads(files.pop("zarr.json")) | {"attributes": attributes}
     return files | {"zarr.json": json.dumps(head, indent=1, allow_nan=False).encode()}
 
@@ -369,14 +366,14 @@ def _add_array(group: Any, name: str, value: NDArray[Any]) -> None:
     made[...] = value
 
 
-def _files(array: Any) -> list[Path]:
-    """Its files, where they are on this machine."""
+def _local_files(array: Any) -> list[Path]:
+    """List the files of a local array."""
     root = getattr(array.store, "root", None)
     return [path for path in Path(root, array.path).rglob("*") if path.is_file()] if isinstance(root, Path) else []
 
 
 def _read_array(group: Any, name: str, entry: Any) -> Any:
-    """Read an array after checking that doing so runs no codec and fits what was written."""
+    """Read an array, after checking that it has no codecs and matches the record."""
     import zarr
 
     dtype = np.dtype(str(entry["dtype"]))
@@ -389,15 +386,15 @@ def _read_array(group: Any, name: str, entry: Any) -> Any:
     ):
         msg = f"the array {name[:40]!r} of the model is missing or not stored as this library stores it"
         raise ModelFileError(msg)
-    short = array.nbytes > array.nbytes_stored()  # before anything of the size that it claims is made
+    short = array.nbytes > array.nbytes_stored()  # checked before memory of the claimed size is allocated
     if list(array.shape) != entry["shape"] or short or array.nchunks_initialized != array.nchunks:
         msg = f"the array {name!r} of the model is incomplete: copy all files of the group again"
         raise ModelFileError(msg)
-    if any(map(is_mostly_holes, _files(array))):
+    if any(map(is_mostly_holes, _local_files(array))):
         msg = f"the array {name!r} of the model claims {array.nbytes} bytes, of which the disk holds almost none"
         raise ModelFileError(msg)
     value = np.asarray(array[...]).astype(dtype, copy=False)
-    if described(value) != entry:
+    if describe_array(value) != entry:
         msg = f"the array {name!r} of the model has other content than was saved (checksum)"
         raise ModelFileError(msg)
     return value if value.ndim else value[()]

@@ -154,7 +154,7 @@ def test_url_is_removed_when_writing_fails(monkeypatch):
 def test_what_a_killed_writer_left_at_a_url_is_replaced_when_allowed():
     model, _ = fitted()
     files = fsspec.filesystem("memory")
-    with output.written_beside("memory://left/model.zarr"):
+    with output.atomic_output("memory://left/model.zarr"):
         half = {name: files.cat_file(name) for name in files.find("/left")}
     half["/left/model.zarr/components_/c/0/0"] = b"half"
     files.pipe(half)

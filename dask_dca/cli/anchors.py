@@ -1,4 +1,4 @@
-"""What the commands `dask dca find-anchors`, `dask dca in-cone` and `dask dca fit library` do."""
+"""The work of the commands `dask dca find-anchors`, `dask dca in-cone` and `dask dca fit library`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 
 from dask_dca.anchoring.anchors import find_anchors
 from dask_dca.anchoring.in_cone import in_cone
-from dask_dca.cli.clusters import Where, connected
-from dask_dca.cli.jobs import deliver, opened
+from dask_dca.cli.clusters import Cluster, connected
+from dask_dca.cli.jobs import deliver, open_input
 from dask_dca.cli.results import check_result
 from dask_dca.engine.advice import refuse_other_names
 from dask_dca.engine.cubes import column_names
 from dask_dca.errors import InvalidInputError, naming_columns
-from dask_dca.inputs import in_order, names_at, open_data, read_named_rows
+from dask_dca.inputs import names_code, open_data, read_named_rows, reorder_code
 from dask_dca.models.describe import RECORD, vote_facts, vote_table
-from dask_dca.output import check_apart, is_url, local_path
+from dask_dca.output import check_no_overlap, is_url, local_path
 from dask_dca.store import load_model
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
     from dask_dca.anchoring.parameters import AnchorResult
 
-_SHOWN: Final = 5  # rows of a group
+_MAX_LISTED_NAMES: Final = 5  # maximum number of equivalent library rows that are listed by name
 
 
 def find(
     data: str,
-    where: Where | None = None,
+    cluster: Cluster | None = None,
     *,
     k: int | str = "auto",
     output: str | None = None,
@@ -41,14 +41,15 @@ def find(
 ) -> dict[str, Any]:
     """Find anchors of data at a path, and write their rows if there is an output.
 
-    k: how many; **settings: of `find_anchors`. Returns plain values: the anchors, their votes, the certificate.
+    k: number of anchors; **settings: of `find_anchors`. Returns the anchors, their votes and the certificate as JSON
+    types.
     Raises DCAError: unusable paths, data or settings.
     """
     if output is not None:
         check_result(output, overwrite=overwrite)
-        check_apart(output, data)
-    given, _ = opened(data, array, features)
-    with connected(where or Where()), naming_columns(given.names):
+        check_no_overlap(output, data)
+    given, _ = open_input(data, array, features)
+    with connected(cluster or Cluster()), naming_columns(given.names):
         found = find_anchors(given.matrix, k, **settings)
     if output is not None:
         names = given.names or column_names("feature", found.rows.shape[1])
@@ -59,7 +60,7 @@ def find(
 
 
 def table_of_anchors(facts: dict[str, Any]) -> str:
-    """Set out in words what `find` returns: a line an anchor, and the certificate."""
+    """Format the result of `find` as text: a line per anchor, and the certificate."""
     lines = vote_table(facts["anchors"])
     if np.isfinite(facts["coverage"]):
         lines.append(f"Coverage {facts['coverage']:.3f} on planes that took no part in choosing them.")
@@ -69,7 +70,7 @@ def table_of_anchors(facts: dict[str, Any]) -> str:
 def inside(
     data: str,
     generators: str,
-    where: Where | None = None,
+    cluster: Cluster | None = None,
     *,
     output: str | None = None,
     array: str | None = None,
@@ -78,19 +79,19 @@ def inside(
     progress: bool = False,
     **settings: Any,
 ) -> tuple[int, int]:
-    """Tell which rows of data at a path lie in a cone, and write it if there is an output.
+    """Find the rows of data at a path that lie in a cone, and write the result if there is an output.
 
-    generators: a matrix by path, or a saved model, whose components it are; **settings: of `in_cone`. Returns how many
-    rows lie in the cone, and how many rows there are.
+    generators: path of a matrix, or of a saved model whose components are used; **settings: of `in_cone`. Returns the
+    number of rows in the cone, and the number of all rows.
     Raises DCAError: unusable paths, data or settings.
     """
     if output is not None:
         check_result(output, overwrite=overwrite)
-        check_apart(output, data, generators)
-    rays, names, model = _rays(generators)
-    given, cube = opened(data, array, features, model)
-    refuse_other_names(names, given.names, data, generators, in_order(data, names_at(generators)))
-    with connected(where or Where()):
+        check_no_overlap(output, data, generators)
+    rays, names, model = _open_generators(generators)
+    given, cube = open_input(data, array, features, model)
+    refuse_other_names(names, given.names, data, generators, reorder_code(data, names_code(generators)))
+    with connected(cluster or Cluster()):
         found = in_cone(given.matrix, rays, **settings)
         found = np.asarray(found.compute() if hasattr(found, "compute") else found)
     if output is not None:
@@ -99,8 +100,8 @@ def inside(
     return int(found.sum()), len(found)
 
 
-def _rays(path: str) -> tuple[NDArray[Any], Any, Any]:
-    """The rows of a matrix, or the components of a saved model; what their columns are called; the model."""
+def _open_generators(path: str) -> tuple[NDArray[Any], Any, Any]:
+    """Open generators: the rows of a matrix, or the components of a model; with column names, and the model or None."""
     try:
         given = open_data(path)
     except InvalidInputError:
@@ -118,27 +119,27 @@ def name_rows(
     data: str,
     library: str,
     k: int | str,
-    where: Where | None = None,
+    cluster: Cluster | None = None,
     *,
     array: str | None = None,
     random_state: int = 0,
 ) -> dict[str, Any]:
-    """Name the rows of a library that the rows of data at a path are mixtures of.
+    """Find the rows of a library that the rows of data at a path are mixtures of.
 
-    library: path of the matrix; the first column of a table may hold names. Returns plain values: the anchors with
-    their row numbers, names, votes and whom they could stand for; the certificate.
+    library: path of the matrix; the first column of a table may hold names. Returns JSON types: the anchors with row
+    numbers, names, votes and equivalent rows; and the certificate.
     Raises DCAError: unusable paths, data or parameters.
     """
     given = open_data(data, array)
     known, names = read_named_rows(library)
-    line = in_order(data, names_at(library, skip=int(names is not None)))
+    line = reorder_code(data, names_code(library, skip=int(names is not None)))
     refuse_other_names(known.names, given.names, data, library, line)
-    with connected(where or Where()):
+    with connected(cluster or Cluster()):
         found = find_anchors(given.matrix, k, Y=known.matrix, random_state=random_state)
-    return _facts(found, names)
+    return _library_facts(found, names)
 
 
-def _facts(found: AnchorResult, names: list[str] | None) -> dict[str, Any]:
+def _library_facts(found: AnchorResult, names: list[str] | None) -> dict[str, Any]:
     def _named(row: int) -> str:
         return f"row {row}" if names is None else names[row]
 
@@ -156,16 +157,16 @@ def _facts(found: AnchorResult, names: list[str] | None) -> dict[str, Any]:
 
 
 def table_of_library(facts: dict[str, Any]) -> str:
-    """Set out in words what `name_rows` returns: a line an anchor, and the certificate."""
+    """Format the result of `name_rows` as text: a line per anchor, and the certificate."""
     width = max(len(anchor["name"]) for anchor in facts["anchors"])
     lines = [f"DATA's rows are mixtures of {len(facts['anchors'])} rows of the library:"]
     for anchor in facts["anchors"]:
         others = [other["name"] for other in anchor["alike"]]
-        more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
-        alike = f"  or, as far as the data tell: {', '.join(others[:_SHOWN])}{more}" if others else ""
+        more = f" and {len(others) - _MAX_LISTED_NAMES} more" if len(others) > _MAX_LISTED_NAMES else ""
+        alike = f"  or equally: {', '.join(others[:_MAX_LISTED_NAMES])}{more}" if others else ""
         lines.append(f"{anchor['row']:>8}  {anchor['name']:<{width}}{alike}".rstrip())
     if facts["offset"]:
-        lines.append("A constant is mixed in as well.")
+        lines.append("A constant offset is mixed in as well.")
     return "\n".join(
         [*lines, f"Coverage {facts['coverage']:.3f}; unexplained {facts['unexplained']:.2%} of the spread."]
     )

@@ -1,4 +1,4 @@
-"""Where the command line's jobs run: this process, worker processes of its own, or a scheduler somewhere."""
+"""The cluster of a command: this process, local worker processes, or a running scheduler."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from dask_dca.errors import InvalidParameterError, reason_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_TIMEOUT: Final = 10  # seconds that a scheduler has to answer
-# By default Dask's workers give every large array back to the system, which costs more than the arithmetic on it.
-_KEEP_MEMORY: Final = {
+_CONNECT_TIMEOUT: Final = 10  # seconds to wait for a scheduler's answer
+# By default malloc returns large arrays to the system at once, which costs more than the arithmetic on them.
+_MALLOC_CONFIG: Final = {
     "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 2**25,
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 2**28,
 }
-# Ctrl-C reaches workers too; and connections that are still open when they end are no news.
-_LEAVE_TO_PARENT: Final = """
+# Workers ignore Ctrl-C, which the parent handles, and do not log connections that are open when they end.
+_WORKER_PRELOAD: Final = """
 import logging, signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 logging.getLogger("asyncio").setLevel(logging.CRITICAL)
@@ -37,8 +37,8 @@ logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
 
 @dataclass(frozen=True)
-class Where:
-    """Which cluster; none of them: this process, on Dask's configured scheduler."""
+class Cluster:
+    """Options of a cluster; if none is set, Dask's configured scheduler in this process."""
 
     scheduler: str | None = None
     scheduler_file: str | None = None
@@ -49,34 +49,34 @@ class Where:
 
 
 @contextmanager
-def connected(where: Where) -> Iterator[Any]:
-    """Connect to a cluster, and leave it when done.
+def connected(cluster: Cluster) -> Iterator[Any]:
+    """Connect to a cluster, and close the connection at the end.
 
-    Yields the client, now the active one; None in this process.
-    Raises InvalidParameterError: the scheduler doesn't answer, or the certificates can't be used; ClusterError: workers
-    can't import this package.
+    Yields the active client, or None in this process.
+    Raises InvalidParameterError: the scheduler does not answer, or the certificates can't be used; ClusterError:
+    workers can't import this package.
     """
-    _check(where)
-    if where.workers is not None:
-        with _own_workers(where.workers) as client:
+    _check(cluster)
+    if cluster.workers is not None:
+        with _own_workers(cluster.workers) as client:
             yield client
-    elif where.scheduler or where.scheduler_file:
+    elif cluster.scheduler or cluster.scheduler_file:
         import dask
 
-        with _client(where) as client, client.as_current(), dask.config.set(scheduler="dask.distributed"):
+        with _client(cluster) as client, client.as_current(), dask.config.set(scheduler="dask.distributed"):
             require_package(client)
             yield client
     else:
         yield None
 
 
-def _check(where: Where) -> None:
-    chosen = [name for name in ("scheduler", "scheduler_file", "workers") if getattr(where, name) is not None]
+def _check(cluster: Cluster) -> None:
+    chosen = [name for name in ("scheduler", "scheduler_file", "workers") if getattr(cluster, name) is not None]
     if len(chosen) > 1:
         options = " and ".join(f"--{name.replace('_', '-')}" for name in chosen)
         msg = f"{options} exclude each other; give one of them"
         raise InvalidParameterError(msg)
-    for path in (where.scheduler_file, where.tls_ca_file, where.tls_cert, where.tls_key):
+    for path in (cluster.scheduler_file, cluster.tls_ca_file, cluster.tls_cert, cluster.tls_key):
         if path is not None and not Path(path).is_file():
             msg = f"there is no file {path!r}; check the path"
             raise InvalidParameterError(msg)
@@ -89,27 +89,29 @@ def _own_workers(count: int) -> Iterator[Any]:
     from distributed import Client, LocalCluster
 
     with (
-        dask.config.set(_KEEP_MEMORY),
-        _without_hangups(),
+        dask.config.set(_MALLOC_CONFIG),
+        _sighup_blocked(),
         warnings.catch_warnings(),
-    ):  # somebody may take the port in this moment
+    ):  # the dashboard's port may be taken meanwhile
         warnings.filterwarnings("ignore", message="\\s*Port .* is already in use")
         cluster = LocalCluster(
             n_workers=count,
             threads_per_worker=max(1, CPU_COUNT // count),
             dashboard_address=_dashboard_address(),
-            silence_logs=logging.CRITICAL,  # workers' errors reach the client, which reports them
-            preload=[_LEAVE_TO_PARENT],
+            silence_logs=logging.CRITICAL,  # errors of workers reach the client, which reports them
+            preload=[_WORKER_PRELOAD],
         )
     with cluster, Client(cluster) as client:
-        seen = f"; dashboard: {cluster.dashboard_link}" if find_spec("bokeh") else ""  # else the page only asks for it
+        seen = (
+            f"; dashboard: {cluster.dashboard_link}" if find_spec("bokeh") else ""
+        )  # without bokeh the page only asks to install it
         print(f"{count} worker processes{seen}", file=sys.stderr, flush=True)
         yield client
 
 
 @contextmanager
-def _without_hangups() -> Iterator[None]:
-    """Let the end of a terminal reach this process alone, not those that are started here: it ends them itself."""
+def _sighup_blocked() -> Iterator[None]:
+    """Block SIGHUP in child processes, which this process ends itself when its terminal is closed."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -121,20 +123,20 @@ def _without_hangups() -> Iterator[None]:
 
 
 def _dashboard_address() -> str:
-    """Dask's usual port on this machine alone, or any other if that is taken."""
+    """Return Dask's default port on localhost, or a free one if that is taken."""
     with socket.socket() as probe:
         free = probe.connect_ex(("127.0.0.1", 8787)) != 0
     return "127.0.0.1:8787" if free else "127.0.0.1:0"
 
 
-def _client(where: Where) -> Any:
+def _client(cluster: Cluster) -> Any:
     from distributed import Client
 
-    security = _security(where)
-    address = where.scheduler or _address_in(where.scheduler_file or "")
+    security = _security(cluster)
+    address = cluster.scheduler or _address_in(cluster.scheduler_file or "")
     try:
-        asyncio.run(_knock(address, security.get_connection_args("client")))
-    except TypeError as error:  # a tls:// address without certificates
+        asyncio.run(_probe(address, security.get_connection_args("client")))
+    except TypeError as error:  # for a tls:// address without certificates
         msg = (
             f"{address!r} needs certificates: --tls-ca-file CA.pem --tls-cert CERT.pem --tls-key KEY.pem, "
             "or Dask's configuration distributed.comm.tls"
@@ -142,13 +144,13 @@ def _client(where: Where) -> Any:
         raise InvalidParameterError(msg) from error
     except RuntimeError as error:
         reason = reason_of(error)
-        msg = f"can't connect to {address!r} ({reason}); with --tls-ca-file and its kin the address is tls://..."
+        msg = f"can't connect to {address!r} ({reason}); with --tls-ca-file and --tls-cert the address is tls://..."
         raise InvalidParameterError(msg) from error
     except (OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         msg = f"the scheduler {address!r} does not answer ({reason}); check the address and that `dask scheduler` runs"
         raise InvalidParameterError(msg) from error
-    return Client(address, security=security, timeout=_TIMEOUT, set_as_default=False)
+    return Client(address, security=security, timeout=_CONNECT_TIMEOUT, set_as_default=False)
 
 
 def _address_in(path: str) -> str:
@@ -160,18 +162,18 @@ def _address_in(path: str) -> str:
         raise InvalidParameterError(msg) from error
 
 
-async def _knock(address: str, arguments: dict[str, Any]) -> None:
-    """Connect and leave again: a client that can't connect is slow to give up and leaves traces."""
+async def _probe(address: str, arguments: dict[str, Any]) -> None:
+    """Open and close a connection, since a client that can't connect gives up slowly and logs errors."""
     from distributed.core import connect
 
-    comm = await connect(address, timeout=_TIMEOUT, **arguments)
+    comm = await connect(address, timeout=_CONNECT_TIMEOUT, **arguments)
     await comm.close()
 
 
-def _security(where: Where) -> Any:
+def _security(cluster: Cluster) -> Any:
     from distributed.security import Security
 
-    given = {"tls_ca_file": where.tls_ca_file, "tls_client_cert": where.tls_cert, "tls_client_key": where.tls_key}
+    given = {"tls_ca_file": cluster.tls_ca_file, "tls_client_cert": cluster.tls_cert, "tls_client_key": cluster.tls_key}
     chosen = {key: value for key, value in given.items() if value}
     for path in chosen.values():
         require_regular(path)

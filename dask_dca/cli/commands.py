@@ -1,4 +1,4 @@
-"""The options of commands, and the values that they take: what all have in common, and the parameters of models."""
+"""Options of the commands: common ones, and those derived from the parameters of models."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dask_dca._registry import Model
-    from dask_dca.cli.clusters import Where
+    from dask_dca.cli.clusters import Cluster
 
 
-_NUMBERS: Final = re.compile(r"[0-9]+(,[0-9]+)*")
+_INTEGER_LIST: Final = re.compile(r"[0-9]+(,[0-9]+)*")
 
 
-class Value(click.ParamType):  # type: ignore[type-arg]
-    """What a docstring's line of a parameter's kind says: whole numbers, numbers, words, or any text.
+class DocstringType(click.ParamType):  # type: ignore[type-arg]
+    """A parameter type as described in a docstring: integers, numbers, words, or any text.
 
-    kind: such as 'int or "auto"'.
+    kind: the description, such as 'int or "auto"'.
     """
 
     name = "value"
@@ -40,15 +40,12 @@ class Value(click.ParamType):  # type: ignore[type-arg]
 
     @property
     def metavar(self) -> str:
-        """What help shows, such as N|auto."""
+        """Placeholder in help texts, such as N|auto."""
         number = ["NUMBER"] if self.real else ["N"] if self.whole else ["TEXT"] if self.text else []
         return "|".join([*number, *self.words])
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Turn what was written into a value.
-
-        value: text, or what a configuration file holds.
-        """
+        """Convert text, or a value of a configuration file."""
         if value in self.words:
             return value
         for read in (int,) * self.whole + (float,) * self.real:
@@ -62,14 +59,14 @@ class Value(click.ParamType):  # type: ignore[type-arg]
         return self.fail(f"must be {' or '.join([*number, *self.words])}; received {str(value)!r}", param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-        """Complete the words."""
+        """Complete words."""
         from click.shell_completion import CompletionItem
 
         del ctx, param
         return [CompletionItem(word) for word in self.words if word.startswith(incomplete)]
 
 
-def count(ctx: click.Context, param: click.Parameter, value: str) -> int | str:
+def parse_count(ctx: click.Context, param: click.Parameter, value: str) -> int | str:
     """Accept an integer of at least one, or "auto"."""
     if value == "auto" or value is None:
         return value
@@ -79,19 +76,19 @@ def count(ctx: click.Context, param: click.Parameter, value: str) -> int | str:
     raise click.BadParameter(msg, ctx, param)
 
 
-def path_of(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Put the home folder in the place of `~` in an option's value."""
+def parse_path(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Expand `~` in the value of an option."""
     from dask_dca.engine.files import expand_home
 
     return None if value is None else expand_home(value)
 
 
-def lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int] | None:
-    """Accept numbers separated by commas, or a file of them."""
+def parse_lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int] | None:
+    """Accept integers separated by commas, or a file of them."""
     if value is None:
         return None
     try:
-        if _NUMBERS.fullmatch(value):
+        if _INTEGER_LIST.fullmatch(value):
             return [int(part) for part in value.split(",")]
         import numpy as np
 
@@ -110,7 +107,7 @@ def lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> li
     raise click.BadParameter(msg, ctx, param)
 
 
-def views(ctx: click.Context, param: click.Parameter, value: str | None) -> list[range] | None:
+def parse_views(ctx: click.Context, param: click.Parameter, value: str | None) -> list[range] | None:
     """Accept three ranges of columns."""
     if value is None:
         return None
@@ -121,7 +118,7 @@ def views(ctx: click.Context, param: click.Parameter, value: str | None) -> list
     raise click.BadParameter(msg, ctx, param)
 
 
-def image_shape(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, int] | None:
+def parse_image_shape(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, int] | None:
     """Accept lines x columns."""
     if value is None:
         return None
@@ -132,27 +129,27 @@ def image_shape(ctx: click.Context, param: click.Parameter, value: str | None) -
     return int(found[1]), int(found[2])
 
 
-def array_or_numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
-    """Accept whole numbers separated by commas, or a file that holds an array."""
+def parse_array(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
+    """Accept integers separated by commas, or a file that holds an array."""
     del ctx, param
     if value is None:
         return None
     import numpy as np
 
-    if _NUMBERS.fullmatch(value):
+    if _INTEGER_LIST.fullmatch(value):
         return np.array([int(part) for part in value.split(",")])
     from dask_dca.engine.files import expand_home, require_regular
 
     path = expand_home(value)
     require_regular(path)
-    if path.endswith(".npy") and os.path.exists(path):  # of any number of dimensions
+    if path.endswith(".npy") and os.path.exists(path):  # may have any number of dimensions
         return np.load(path, allow_pickle=False)
     from dask_dca.inputs import open_data
 
     return np.squeeze(np.asarray(open_data(path).matrix))
 
 
-def saved_model(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
+def parse_model(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
     """Accept the path of a saved model."""
     del ctx, param
     if value is None:
@@ -162,27 +159,27 @@ def saved_model(ctx: click.Context, param: click.Parameter, value: str | None) -
     return load_model(value)
 
 
-READERS: Final[dict[str, Callable[..., Any]]] = {"views": views, "init": saved_model}
+PARSERS: Final[dict[str, Callable[..., Any]]] = {"views": parse_views, "init": parse_model}
 
 
 OUTPUT: Final = "Where the result is written: a zarr array, or a .npy, .csv, .tsv or .parquet file."
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
 
-def _adding(*options: Callable[..., Any]) -> Callable[[Command], Command]:
-    """Give a command options, in this order."""
+def _combine(*options: Callable[..., Any]) -> Callable[[Command], Command]:
+    """Combine options to one decorator, in this order."""
 
     def _decorate(command: Command) -> Command:
-        for option in reversed(options):  # click adds them from the last to the first
+        for option in reversed(options):  # click prepends each option
             command = option(command)
         return command
 
     return _decorate
 
 
-def place_of(given: dict[str, Any]) -> Where:
-    """Take the cluster's options out of those given; --workers goes before the environment's scheduler."""
-    from dask_dca.cli.clusters import Where
+def pop_cluster_options(given: dict[str, Any]) -> Cluster:
+    """Remove the cluster's options from those given; --workers takes precedence over the environment's scheduler."""
+    from dask_dca.cli.clusters import Cluster
 
     names = ("scheduler", "scheduler_file", "workers", "tls_ca_file", "tls_cert", "tls_key")
     found = {name: given.pop(name) for name in names}
@@ -190,20 +187,20 @@ def place_of(given: dict[str, Any]) -> Where:
     by_environment = source is click.core.ParameterSource.ENVIRONMENT
     if by_environment and (found["workers"] or found["scheduler_file"]):
         found["scheduler"] = None
-    return Where(**found)
+    return Cluster(**found)
 
 
-def shown(progress: bool | None) -> bool:
-    """Tell whether progress is shown: by default on terminals."""
+def show_progress(progress: bool | None) -> bool:
+    """Decide whether progress is shown: by default on terminals."""
     return sys.stderr.isatty() if progress is None else progress
 
 
 _PACKAGE: Final = Path(__file__).parents[1]
-_ENTRY: Final = re.compile(r"^(\w[\w, ]*) : (.+(?:\n {4,}.+)*)", re.MULTILINE)
+_PARAMETER_ENTRY: Final = re.compile(r"^(\w[\w, ]*) : (.+(?:\n {4,}.+)*)", re.MULTILINE)
 
 
 class Parameter(NamedTuple):
-    """A parameter of a class: its name, its kind as the docstring has it, its default, and what it is."""
+    """A parameter of a class: name, type in the docstring, default and description."""
 
     name: str
     kind: str
@@ -213,22 +210,21 @@ class Parameter(NamedTuple):
 
 @cache
 def parameters_of(model: str) -> dict[str, Parameter]:
-    """Read the parameters of a model's class, in the order of its signature.
+    """Parse the documented parameters of a model's class, in the order of its signature, without importing it.
 
-    model: name of the class. Returns name -> parameter, of those that the docstring describes.
+    model: name of the class.
     """
     made = _class(model)
-    told = _described(ast.get_docstring(made) or "")
+    texts = _parameter_entries(ast.get_docstring(made) or "")
     defaults = _defaults(next(part for part in made.body if _is_function(part, "__init__")))
-    return {name: Parameter(name, *_split(told[name], value)) for name, value in defaults.items() if name in told}
+    return {
+        name: Parameter(name, *_parse_entry(texts[name], value)) for name, value in defaults.items() if name in texts
+    }
 
 
 @cache
 def fit_arguments(model: str) -> tuple[str, ...]:
-    """Name the arguments that a model's `fit` takes by name, such as lengths.
-
-    model: name of the class.
-    """
+    """List the keyword-only arguments of the `fit` of a model's class, such as lengths; model: name of the class."""
     function: Any = next(part for part in _class(model).body if _is_function(part, "fit"))
     return tuple(argument.arg for argument in function.args.kwonlyargs)
 
@@ -250,42 +246,46 @@ def _defaults(function: Any) -> dict[str, Any]:
     return {name: ast.literal_eval(value) for name, value in zip(names, values, strict=True)}
 
 
-def _described(docstring: str) -> dict[str, str]:
-    """Each parameter's entry of a numpydoc docstring."""
+def _parameter_entries(docstring: str) -> dict[str, str]:
+    """Parse the entries of the parameters of a numpydoc docstring."""
     section = re.search(r"^Parameters\n-+\n(.*?)(?=^\w[\w ]*\n-+\n|\Z)", docstring, re.DOTALL | re.MULTILINE)
-    found = _ENTRY.findall(section[1] if section else "")
+    found = _PARAMETER_ENTRY.findall(section[1] if section else "")
     return {name: text for names, text in found for name in names.split(", ")}
 
 
-def _split(text: str, default: Any) -> tuple[str, Any, str]:
-    """The kind, the default, and the first sentence of what is said."""
+def _parse_entry(text: str, default: Any) -> tuple[str, Any, str]:
+    """Parse an entry to type, default and the first sentence of the description."""
     line, _, body = text.partition("\n")
     kind = line.partition(", default")[0].removesuffix(", optional")
     if isinstance(default, str) and f'"{default}"' not in kind and "str" not in kind:
-        kind += f' or "{default}"'  # of two parameters in one entry
+        kind += f' or "{default}"'  # the entry describes several parameters
     words = " ".join(inspect.cleandoc(body).split()).replace("`", "")
     first = re.match(r".*?\.(?= [A-Z\"]|$)", words)
     return kind, default, first[0] if first else words
 
 
 _FLAGS: Final = {"n_subproblems": "--subproblems", "random_state": "--seed"}
-_HIDDEN: Final = ("verbose", "n_iter", "warm_start")  # --progress, --max-iter; a command always begins anew
+_HIDDEN: Final = (
+    "verbose",
+    "n_iter",
+    "warm_start",
+)  # replaced by --progress and --max-iter; commands have no previous fit
 _METAVARS: Final = {"checkpoint": "DIR", "views": "A:B,B:C,C:D", "init": "MODEL.zarr"}
 
-# methods that give one row a row
+# methods with a result per row
 ROW_RESULTS: Final = ("transform", "predict", "predict_proba", "score_samples", "filter", "smooth", "impute")
 
 
 def with_fit_options(model: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a decorator that gives a function the options of a model's command; model: name of the class."""
+    """Make a decorator that adds the options of a model's command; model: name of the class."""
     own = [_option(parameter, MODELS[model]) for parameter in parameters_of(model).values()]
-    of_fit = [_OF_FIT[name] for name in fit_arguments(model) if name in _OF_FIT]
+    of_fit = [_FIT_OPTIONS[name] for name in fit_arguments(model) if name in _FIT_OPTIONS]
     data = _data_options("MODEL.zarr", "Where the model is written.")
-    return _adding(*data, *filter(None, own), *of_fit, *_CLUSTER)
+    return _combine(*data, *filter(None, own), *of_fit, *_WRITING_OPTIONS)
 
 
 def _data_options(metavar: str, what: str, *, required: bool = True) -> list[Callable[..., Any]]:
-    """Make the argument and the options that say which data are read, and where the result goes."""
+    """Make the argument and options for the data and the output."""
     return [
         data_argument,
         click.option("-o", "--output", type=click.Path(readable=False), required=required, metavar=metavar, help=what),
@@ -295,27 +295,27 @@ def _data_options(metavar: str, what: str, *, required: bool = True) -> list[Cal
 
 
 def _option(parameter: Parameter, model: Model) -> Callable[..., Any] | None:
-    """The option of a parameter, by the kind that its docstring gives; none where a command line can't hold it."""
+    """Make the option of a parameter from its type; None if its values can't be given on a command line."""
     name, kind, default, meaning = parameter
     if name in _HIDDEN:
         return None
-    shown = _with_default(meaning, default)
+    help_text = _help(meaning, default)
     if name == model.counter:
-        return click.option("-k", name, callback=count, metavar="N|auto", help=_with_default(model.counted, default))
+        return click.option("-k", name, callback=parse_count, metavar="N|auto", help=_help(model.counted, default))
     flag = _FLAGS.get(name, f"--{name.replace('_', '-').lower()}")
-    if name in READERS:
-        return click.option(flag, name, callback=READERS[name], metavar=_METAVARS[name], help=shown)
+    if name in PARSERS:
+        return click.option(flag, name, callback=PARSERS[name], metavar=_METAVARS[name], help=help_text)
     if "array" in kind:
-        return click.option(flag, name, callback=array_or_numbers, metavar="N,N,...|FILE", help=shown)
-    value = Value(kind)
+        return click.option(flag, name, callback=parse_array, metavar="N,N,...|FILE", help=help_text)
+    value = DocstringType(kind)
     if kind.startswith("{"):
-        return click.option(flag, name, type=click.Choice(value.words), help=shown)
+        return click.option(flag, name, type=click.Choice(value.words), help=help_text)
     if not value.metavar:
         return None
-    return click.option(flag, name, type=value, metavar=_METAVARS.get(name, value.metavar), help=shown)
+    return click.option(flag, name, type=value, metavar=_METAVARS.get(name, value.metavar), help=help_text)
 
 
-def _with_default(meaning: str, default: Any) -> str:
+def _help(meaning: str, default: Any) -> str:
     return meaning if default is None else f"{meaning}  [default: {default}]"
 
 
@@ -334,42 +334,42 @@ features_option: Final = click.option(
 )
 lengths_option: Final = click.option(
     "--lengths",
-    callback=lengths,
+    callback=parse_lengths,
     metavar="N,N,...|FILE",
     help="Lengths of the sequences: numbers, or a .npy or .csv file of them.  [default: one sequence]",
 )
-_OF_FIT: Final[dict[str, Callable[..., Any]]] = {
+_FIT_OPTIONS: Final[dict[str, Callable[..., Any]]] = {
     "lengths": lengths_option,
     "sample_weight": click.option(
-        "--sample-weight", callback=array_or_numbers, metavar="FILE", help="A weight for each row: a .npy or .csv file."
+        "--sample-weight", callback=parse_array, metavar="FILE", help="A weight for each row: a .npy or .csv file."
     ),
 }
-_PLACE: Final = (
+_CONNECTION_OPTIONS: Final = (
     click.option("--scheduler", metavar="ADDRESS", envvar="DASK_SCHEDULER_ADDRESS", show_envvar=True,
                  help="Address of a running scheduler, tcp://... or tls://..."),
-    click.option("--scheduler-file", callback=path_of, metavar="FILE",
+    click.option("--scheduler-file", callback=parse_path, metavar="FILE",
                  help="File that the scheduler wrote its address to."),
     click.option("--workers", type=click.IntRange(min=1), metavar="N",
                  help="Start N worker processes on this machine."),
-    click.option("--tls-ca-file", callback=path_of, metavar="FILE",
+    click.option("--tls-ca-file", callback=parse_path, metavar="FILE",
                  help="Certificate of the authority (else Dask's configuration)."),
-    click.option("--tls-cert", callback=path_of, metavar="FILE", help="Certificate of this client."),
-    click.option("--tls-key", callback=path_of, metavar="FILE", help="Its key."),
+    click.option("--tls-cert", callback=parse_path, metavar="FILE", help="Certificate of this client."),
+    click.option("--tls-key", callback=parse_path, metavar="FILE", help="Its key."),
 )  # fmt: skip
-_CLUSTER: Final = (
-    *_PLACE,
+_WRITING_OPTIONS: Final = (
+    *_CONNECTION_OPTIONS,
     click.option("--progress/--no-progress", default=None,
                  help="Show progress on standard error (default: if it is a terminal)."),
     click.option("--overwrite", is_flag=True, help="Replace a zarr group or array at the output path."),
 )  # fmt: skip
-place_options: Final = _adding(*_PLACE)  # where a command runs
-cluster_options: Final = _adding(*_CLUSTER)  # and of commands that write
-data_arguments: Final = _adding(*_data_options("OUT.zarr", OUTPUT))
-read_arguments: Final = _adding(data_argument, array_option, features_option)
-rows_arguments: Final = _adding(*_data_options("OUT.zarr", f"Also write the anchors' rows: {OUTPUT}", required=False))
+connection_options: Final = _combine(*_CONNECTION_OPTIONS)
+cluster_options: Final = _combine(*_WRITING_OPTIONS)  # of commands that write
+data_arguments: Final = _combine(*_data_options("OUT.zarr", OUTPUT))
+read_arguments: Final = _combine(data_argument, array_option, features_option)
+rows_arguments: Final = _combine(*_data_options("OUT.zarr", f"Also write the anchors' rows: {OUTPUT}", required=False))
 
 
 def count_option(what: str, *names: str) -> Callable[[Command], Command]:
-    """Make an option of a number, or "auto"."""
-    return click.option(*(names or ("-k",)), callback=count, default="auto", metavar="N|auto", show_default=True,
+    """Make an option for a number or "auto"."""
+    return click.option(*(names or ("-k",)), callback=parse_count, default="auto", metavar="N|auto", show_default=True,
                         help=what)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Groups and commands: errors of one line, an answer to unknown words, defaults from Dask's configuration."""
+"""Groups and commands: one-line errors, suggestions for unknown words, and defaults from Dask's configuration."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from dask_dca.errors import without_secrets
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-# s3fs asks five times, and botocore as often each time: minutes for a store that doesn't answer. Settings of the user's
-# own (~/.config/fsspec, FSSPEC_S3) go before these.
-_TIMES: Final[dict[str, dict[str, Any]]] = {
+# s3fs retries five times, and botocore as often each time, which takes minutes for a store that does not answer. The
+# user's settings (~/.config/fsspec, FSSPEC_S3) take precedence over these.
+_STORE_TIMEOUTS: Final[dict[str, dict[str, Any]]] = {
     "s3": {"config_kwargs": {"connect_timeout": 5, "read_timeout": 15, "retries": {"total_max_attempts": 2}}},
     "gcs": {"requests_timeout": 30},
 }
 
 
 @contextmanager
-def bounded() -> Iterator[None]:
-    """Have file systems that are opened meanwhile give up a store that doesn't answer after three minutes or so."""
+def bounded_timeouts() -> Iterator[None]:
+    """Bound the time that file systems wait for a store that does not answer to about three minutes."""
     from fsspec.config import conf
 
     before = {name: dict(settings) for name, settings in conf.items()}
-    for name, settings in _TIMES.items():
+    for name, settings in _STORE_TIMEOUTS.items():
         conf[name] = settings | conf.get(name, {})
     try:
         yield
@@ -43,16 +43,13 @@ def bounded() -> Iterator[None]:
         conf.update(before)
 
 
-_ENDINGS: Final = (signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))  # Windows has no SIGHUP
-_DEBUG: Final = "DASK_DCA_DEBUG"  # in the environment: tracebacks and logs of libraries
+_SIGNALS: Final = (signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))  # not on Windows
+_DEBUG_VARIABLE: Final = "DASK_DCA_DEBUG"  # environment variable that shows tracebacks and logs of libraries
 _ALIASES: Final = {"gmm": "mixture", "topics": "lda", "lds": "kalman", "markov": "hmm", "clustering": "subspace"}
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """Name the known word that is most like another one.
-
-    Returns "; did you mean ...?", or nothing.
-    """
+    """Return "; did you mean ...?" with the most similar known word, or an empty string."""
     lower = word.lower()
     inside = [name for name in known if len(name) > 2 and (name in lower or lower in name)]
     near = [_ALIASES[lower]] if lower in _ALIASES else difflib.get_close_matches(lower, known, 1, 0.6) or inside
@@ -60,7 +57,7 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
 
 
 class Command(click.Command):
-    """A command whose options have defaults in Dask's configuration, below `dask-dca`, and whose help has examples."""
+    """A command with examples in its help, and defaults of options in Dask's configuration below `dask-dca`."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -68,23 +65,23 @@ class Command(click.Command):
         self.examples = examples
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> click.Context:
-        """Begin with the defaults that are configured."""
+        """Make a context with the configured defaults."""
         if not extra.get("resilient_parsing"):
             above = [parent.info_name] if parent is not None and parent.command.name == "fit" else []
-            extra["default_map"] = _configured([*above, info_name or ""], self.params)
+            extra["default_map"] = _configured_defaults([*above, info_name or ""], self.params)
         return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run it; lines that mend data are for the file that it was given."""
+        """Run the command; code in error messages is adapted to its input file."""
         try:
             return super().invoke(ctx)
         except ValueError as error:
-            if os.environ.get(_DEBUG):
+            if os.environ.get(_DEBUG_VARIABLE):
                 raise
-            told = _for_file(str(error), ctx)
-            if told == str(error):
+            improved = _advice_for_file(str(error), ctx)
+            if improved == str(error):
                 raise
-            raise type(error)(told) from error
+            raise type(error)(improved) from error
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples below the options."""
@@ -94,18 +91,18 @@ class Command(click.Command):
                     formatter.write(f"  {line}\n")
 
 
-def _for_file(message: str, context: click.Context | None) -> str:
-    """Put the lines of a message in terms of the file that a command was given, if any."""
+def _advice_for_file(message: str, context: click.Context | None) -> str:
+    """Adapt the code in a message to the input file of a command, if any."""
     data = context and context.params.get("data")
     if context is None or not isinstance(data, str):
         return message
-    from dask_dca.inputs import mended_file
+    from dask_dca.inputs import adapt_remedy
 
-    return mended_file(message, data, context.params.get("array"))
+    return adapt_remedy(message, data, context.params.get("array"))
 
 
-def _configured(path: Sequence[str], params: Sequence[click.Parameter]) -> dict[str, Any]:
-    """Defaults of a command's options: `dask-dca: {workers: 4, fit: {hmm: {max-iter: 9}}}` in Dask's configuration."""
+def _configured_defaults(path: Sequence[str], params: Sequence[click.Parameter]) -> dict[str, Any]:
+    """Read defaults of options from Dask's configuration: `dask-dca: {workers: 4, fit: {hmm: {max-iter: 9}}}`."""
     from dask import config
 
     node = config.get("dask-dca", None) or {}
@@ -123,7 +120,7 @@ def _configured(path: Sequence[str], params: Sequence[click.Parameter]) -> dict[
 
 
 class Group(click.Group):
-    """A group whose usage errors are one line, and name the commands that there are."""
+    """A group with one-line usage errors that list the available commands."""
 
     command_class = Command
 
@@ -132,15 +129,15 @@ class Group(click.Group):
         self.context_settings["help_option_names"] = ["-h", "--help"]
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """Find a command, or name the one that was meant."""
+        """Find a command, or suggest a similar one."""
         if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             names = self.list_commands(ctx)
-            near = did_you_mean(args[0], names) or self._written_by(ctx, args[0])
+            near = did_you_mean(args[0], names) or self._command_with_choice(ctx, args[0])
             ctx.fail(f"No such command {args[0]!r}{near or ';'} commands: {', '.join(names)}")
         return super().resolve_command(ctx, args)
 
-    def _written_by(self, ctx: click.Context, method: str) -> str:
-        """Name the command that writes what a method of a model gives."""
+    def _command_with_choice(self, ctx: click.Context, method: str) -> str:
+        """Suggest the command and option for a method of a model."""
         for name in self.list_commands(ctx):
             for option in getattr(self.get_command(ctx, name), "params", ()):
                 if method in getattr(option.type, "choices", ()):
@@ -148,7 +145,7 @@ class Group(click.Group):
         return ""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; whatever goes wrong in it is one line."""
+        """Run a command; every error becomes one line."""
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
@@ -157,87 +154,87 @@ class Group(click.Group):
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except KeyboardInterrupt:
-            _stop("interrupted; nothing was written", 130)
-        except Exception as error:  # of any library
-            if os.environ.get(_DEBUG):
+            _exit_with_error("interrupted; nothing was written", 130)
+        except Exception as error:  # any library may raise its own
+            if os.environ.get(_DEBUG_VARIABLE):
                 raise
-            _stop(_told(error), 2)
+            _exit_with_error(_error_line(error), 2)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Name the commands where none is given."""
+        """List the commands if none is given."""
         if not args and not self.no_args_is_help and not ctx.resilient_parsing:
             ctx.fail(f"Missing command; commands: {', '.join(self.list_commands(ctx))}")
         return super().parse_args(ctx, args)
 
 
-def _told(error: Exception) -> str:
+def _error_line(error: Exception) -> str:
     from dask_dca.errors import DCAError, reason_of
 
     if isinstance(error, DCAError):
         return str(error)
-    lost = isinstance(error, OSError) or type(error).__module__.startswith("distributed")
-    return f"the cluster or a file failed: {reason_of(error)}" if lost else reason_of(error)
+    external = isinstance(error, OSError) or type(error).__module__.startswith("distributed")
+    return f"the cluster or a file failed: {reason_of(error)}" if external else reason_of(error)
 
 
 @contextmanager
-def reported() -> Iterator[None]:
-    """Turn signals into a tidy end and warnings into lines, and keep libraries' logs off standard error."""
+def command_context() -> Iterator[None]:
+    """Clean up on signals, print warnings as lines, and silence libraries."""
     context = click.get_current_context(silent=True)
-    with _terminable(), _quiet(), bounded(), warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: _say(
-            f"Warning: {_for_file(' '.join(str(message).split()), context)}"
+    with _cleanup_on_signals(), _silenced_libraries(), bounded_timeouts(), warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: _print_error(
+            f"Warning: {_advice_for_file(' '.join(str(message).split()), context)}"
         )
         yield
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence libraries, also where connections are closed as the process ends: errors are told once."""
+def _silenced_libraries() -> Iterator[None]:
+    """Silence libraries, also while connections are closed at exit, so that an error is reported once."""
     before = logging.root.manager.disable, sys.unraisablehook
-    if not os.environ.get(_DEBUG):
-        _hush()
-        atexit.unregister(_hush)
+    if not os.environ.get(_DEBUG_VARIABLE):
+        _silence()
+        atexit.unregister(_silence)
     try:
         yield
     finally:
-        if not os.environ.get(_DEBUG):
-            atexit.register(_hush)  # after those of libraries, and so called before them
+        if not os.environ.get(_DEBUG_VARIABLE):
+            atexit.register(_silence)  # exit handlers run in reverse order, so before those of libraries
         logging.disable(before[0])
         sys.unraisablehook = before[1]
 
 
-def _hush() -> None:
+def _silence() -> None:
     logging.disable()
-    sys.unraisablehook = _leave
+    sys.unraisablehook = _ignore_unraisable
 
 
-def _leave(unraisable: Any) -> None:
-    """Say nothing of what fails where nobody waits for it, such as a connection that is given up."""
+def _ignore_unraisable(unraisable: Any) -> None:
+    """Ignore exceptions in destructors and callbacks, such as those of an abandoned connection."""
     del unraisable
 
 
-def _stop(message: str, code: int) -> None:
-    _say("Error: " + " ".join(message.split()))
+def _exit_with_error(message: str, code: int) -> None:
+    _print_error("Error: " + " ".join(message.split()))
     sys.exit(code)
 
 
-def _say(message: str) -> None:
-    tell(message, err=True)
+def _print_error(message: str) -> None:
+    print_line(message, err=True)
 
 
-def tell(message: str, *, err: bool = False) -> None:
+def print_line(message: str, *, err: bool = False) -> None:
     """Write a line to standard output, or to standard error."""
-    with suppress(OSError):  # of a terminal that was closed
+    with suppress(OSError):  # the terminal may be closed
         click.echo(without_secrets(message), err=err)
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM, and the SIGHUP of a closed terminal, unwind the stack, so that half-written results are removed."""
+def _cleanup_on_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP unwind the stack, so that half-written results are removed."""
     before = {}
     if threading.current_thread() is threading.main_thread():
-        before = {number: signal.getsignal(number) for number in _ENDINGS}
-    before = {number: was for number, was in before.items() if was != signal.SIG_IGN}  # as nohup leaves it
+        before = {number: signal.getsignal(number) for number in _SIGNALS}
+    before = {number: was for number, was in before.items() if was != signal.SIG_IGN}  # ignored under nohup
     for number in before:
         signal.signal(number, _terminate)
     try:
@@ -248,8 +245,8 @@ def _terminable() -> Iterator[None]:
 
 
 def _terminate(number: int, frame: Any) -> None:
-    """End once: what is sent again, as systemd and terminals do, must not stop the removal of what is half-written."""
+    """Exit once: repeated signals, as sent by systemd and terminals, must not interrupt the cleanup."""
     del frame
-    for other in _ENDINGS:
+    for other in _SIGNALS:
         signal.signal(other, signal.SIG_IGN)
-    _stop("terminated; nothing was written", 128 + number)
+    _exit_with_error("terminated; nothing was written", 128 + number)

@@ -1,4 +1,4 @@
-"""The commands `dask dca ...` and `dask-dca ...`; what they do is imported when one of them runs."""
+"""The commands `dask dca ...` and `dask-dca ...`; their implementations are imported when one of them runs."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from dask_dca.cli.commands import (
     ROW_RESULTS,
     array_option,
     cluster_options,
+    connection_options,
     count_option,
     data_argument,
     data_arguments,
     features_option,
-    image_shape,
     json_option,
     lengths_option,
     model_argument,
-    path_of,
-    place_of,
-    place_options,
+    parse_image_shape,
+    parse_path,
+    pop_cluster_options,
     read_arguments,
     rows_arguments,
     seed_option,
-    shown,
+    show_progress,
     with_fit_options,
 )
-from dask_dca.cli.group import Group, reported, tell
+from dask_dca.cli.group import Group, command_context, print_line
 from dask_dca.models.describe import describe, model_facts, plain, read_description
 
 if TYPE_CHECKING:
@@ -48,13 +48,13 @@ _DATA: Final = (
 def main() -> None:
     """Latent-variable models of very large matrices by anchors.
 
-    Defaults of options may stand in Dask's configuration, below `dask-dca`. Completion of commands, options, choices
+    Defaults of options can be set in Dask's configuration, below `dask-dca`. Completion of commands, options, choices
     and files: eval "$(_DASK_DCA_COMPLETE=bash_source dask-dca)"; zsh_source and fish_source for these shells.
     """
 
 
 class _Fit(Group):
-    """The commands of the models, each made when it is asked for."""
+    """The commands of the models, each created on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *(model.room for model in MODELS.values())})
@@ -69,7 +69,7 @@ fit: Any = main.commands["fit"]
 
 
 def _fit_command(kind: str) -> click.Command:
-    """Make the command of one model; kind: name of its class."""
+    """Make the command of a model; kind: name of its class."""
     model = MODELS[kind]
     examples = (
         f"dask dca fit {model.room} X.zarr -k 20 -o model.zarr --workers 4",
@@ -78,18 +78,20 @@ def _fit_command(kind: str) -> click.Command:
 
     @fit.command(model.room, help=f"{model.help}\n\n{_DATA}", examples=examples)
     @with_fit_options(kind)
-    @reported()
+    @command_context()
     def run(data: str, output: str, **given: Any) -> None:
         from dask_dca.cli import jobs
 
-        where = place_of(given)
-        given["verbose"] = shown(given.pop("progress"))
+        cluster = pop_cluster_options(given)
+        given["verbose"] = show_progress(given.pop("progress"))
         names = ("array", "features", "lengths", "views", "sample_weight", "overwrite")
         places = {name: given.pop(name) for name in names if name in given}
-        parameters = {name: value for name, value in given.items() if value is not None}  # else the model's own
-        fitted = jobs.fit(kind, data, output, parameters, where, **places)
+        parameters = {
+            name: value for name, value in given.items() if value is not None
+        }  # others keep the model's default
+        fitted = jobs.fit(kind, data, output, parameters, cluster, **places)
         click.echo(describe(fitted))
-        tell(f"Saved as {output}")
+        print_line(f"Saved as {output}")
 
     made: click.Command = run
     return made
@@ -104,7 +106,7 @@ def _fit_command(kind: str) -> click.Command:
 @click.option(
     "--library",
     required=True,
-    callback=path_of,
+    callback=parse_path,
     metavar="LIB.csv",
     help="Known rows, such as spectra, in any of these forms; the first column of a table may hold names.",
 )
@@ -112,14 +114,14 @@ def _fit_command(kind: str) -> click.Command:
 @array_option
 @seed_option
 @json_option
-@place_options
-@reported()
+@connection_options
+@command_context()
 def fit_library(data: str, library: str, k: int | str, *, as_json: bool, **given: Any) -> None:
     """Print the rows' numbers and names, and the certificate."""
     from dask_dca.cli import anchors
 
-    where = place_of(given)
-    found = anchors.name_rows(data, library, k, where, **given)
+    cluster = pop_cluster_options(given)
+    found = anchors.name_rows(data, library, k, cluster, **given)
     _print(found, anchors.table_of_library, as_json=as_json)
 
 
@@ -129,7 +131,7 @@ def _print(found: dict[str, Any], table: Callable[[Any], str], *, as_json: bool)
 
 @main.command(
     "transform",
-    short_help="Write what MODEL says of each of DATA's rows.",
+    short_help="Write MODEL's result for each row of DATA.",
     examples=[
         "dask dca transform model.zarr X.zarr -o F.zarr",
         "dask dca transform hmm.zarr frames.npy -o states.csv --what predict --lengths lengths.csv",
@@ -141,45 +143,42 @@ def _print(found: dict[str, Any], table: Callable[[Any], str], *, as_json: bool)
 @click.option("--what", type=click.Choice(ROW_RESULTS), help="Which result, by the name of the model's method.")
 @lengths_option
 @cluster_options
-@reported()
+@command_context()
 def transform(model: str, data: str, output: str, **given: Any) -> None:
-    """Write what MODEL says of each of DATA's rows: coefficients, probabilities, states.
+    """Write MODEL's result for each row of DATA: coefficients, probabilities or states.
 
-    Of a cube (--features) the result is written as maps: its other dimensions, and one of the components.
+    For a cube (--features) the result is written as maps: its other dimensions, and one of the components.
     """
     from dask_dca.cli import jobs
 
-    where = place_of(given)
-    given["progress"] = shown(given["progress"])
-    shape = jobs.transform(model, data, output, where, **given)
+    cluster = pop_cluster_options(given)
+    given["progress"] = show_progress(given["progress"])
+    shape = jobs.transform(model, data, output, cluster, **given)
     n, k = shape if len(shape) == 2 else (" x ".join(map(str, shape[:-1])), shape[-1])
-    tell(f"{n} rows of {k} numbers written to {output}")
+    print_line(f"{n} rows of {k} numbers written to {output}")
 
 
 @main.command(
     "score",
     short_help="Print how well MODEL describes DATA.",
-    examples=[
-        "dask dca score model.zarr held_out.zarr",
-        "dask dca score hmm.zarr frames.npy --lengths 250,350",
-    ],
+    examples=["dask dca score model.zarr held_out.zarr", "dask dca score hmm.zarr frames.npy --lengths 250,350"],
 )
 @model_argument
 @read_arguments
 @lengths_option
-@place_options
-@reported()
+@connection_options
+@command_context()
 def score(model: str, data: str, **given: Any) -> None:
     """Print how well MODEL describes DATA, as its method score does: larger is better."""
     from dask_dca.cli import jobs
 
-    where = place_of(given)
-    click.echo(repr(jobs.score(model, data, where, **given)))
+    cluster = pop_cluster_options(given)
+    click.echo(repr(jobs.score(model, data, cluster, **given)))
 
 
 @main.command(
     "forecast",
-    short_help="Write the frames that MODEL expects after those of DATA.",
+    short_help="Write the frames that MODEL predicts after those of DATA.",
     examples=["dask dca forecast model.zarr frames.npy -n 24 -o next.csv"],
 )
 @model_argument
@@ -187,21 +186,21 @@ def score(model: str, data: str, **given: Any) -> None:
 @click.option("-n", "--steps", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="Frames.")
 @lengths_option
 @cluster_options
-@reported()
+@command_context()
 def forecast(model: str, data: str, output: str, **given: Any) -> None:
-    """Write the frames that MODEL, a model of sequences, expects after the last one of DATA."""
+    """Write the frames that MODEL, a model of sequences, predicts after the last one of DATA."""
     from dask_dca.cli import jobs
 
-    where = place_of(given)
+    cluster = pop_cluster_options(given)
     del given["progress"]
-    n, p = jobs.forecast(model, data, output, where, **given)
-    tell(f"{n} frames of {p} numbers written to {output}")
+    n, p = jobs.forecast(model, data, output, cluster, **given)
+    print_line(f"{n} frames of {p} numbers written to {output}")
 
 
 @main.command(
     "find-anchors",
-    short_help="Print the rows of DATA whose cone holds the others.",
-    help=f"Print the rows of DATA whose cone holds the others, and what vouches for them.\n\n{_DATA}",
+    short_help="Print the rows of DATA whose cone contains the others.",
+    help=f"Print the rows of DATA whose cone contains the others, and their certificate.\n\n{_DATA}",
     examples=[
         "dask dca find-anchors X.zarr -k 12",
         "dask dca find-anchors X.zarr -k auto --json",
@@ -215,41 +214,38 @@ def forecast(model: str, data: str, output: str, **given: Any) -> None:
 @seed_option
 @json_option
 @cluster_options
-@reported()
+@command_context()
 def find_anchors(data: str, *, as_json: bool, **given: Any) -> None:
     """Print the anchors."""
     from dask_dca.cli import anchors
 
-    where = place_of(given)
+    cluster = pop_cluster_options(given)
     del given["progress"]
-    found = anchors.find(data, where, **given)
+    found = anchors.find(data, cluster, **given)
     _print(found, anchors.table_of_anchors, as_json=as_json)
 
 
 @main.command(
     "in-cone",
-    short_help="Tell which of DATA's rows lie in a cone.",
-    examples=[
-        "dask dca in-cone X.zarr model.zarr",
-        "dask dca in-cone X.zarr rays.csv -o inside.npy --exact",
-    ],
+    short_help="Find the rows of DATA that lie in a cone.",
+    examples=["dask dca in-cone X.zarr model.zarr", "dask dca in-cone X.zarr rays.csv -o inside.npy --exact"],
 )
 @data_argument
 @click.argument("generators", type=click.Path(readable=False))
 @click.option("-o", "--output", type=click.Path(readable=False), metavar="OUT.zarr", help=OUTPUT)
 @array_option
 @features_option
-@click.option("--exact", is_flag=True, help="Settle every row, also those that nothing proves to be outside.")
+@click.option("--exact", is_flag=True, help="Decide every row, also those that are not proven to be outside.")
 @seed_option
 @cluster_options
-@reported()
+@command_context()
 def in_cone(data: str, generators: str, **given: Any) -> None:
-    """Tell which of DATA's rows lie in the cone of GENERATORS: a matrix, or a saved model's components."""
+    """Find the rows of DATA that lie in the cone of GENERATORS, a matrix or the components of a saved model."""
     from dask_dca.cli import anchors
 
-    where = place_of(given)
-    inside, rows = anchors.inside(data, generators, where, **(given | {"progress": shown(given["progress"])}))
-    tell(f"{inside} of {rows} rows lie in the cone")
+    cluster = pop_cluster_options(given)
+    inside, rows = anchors.inside(data, generators, cluster, **(given | {"progress": show_progress(given["progress"])}))
+    print_line(f"{inside} of {rows} rows lie in the cone")
 
 
 @main.command(
@@ -259,27 +255,27 @@ def in_cone(data: str, generators: str, **given: Any) -> None:
 )
 @click.argument("source", type=click.Path(readable=False))
 @click.option("-o", "--output", required=True, metavar="DOCS.zarr", help="Where the documents are written.")
-@click.option("--vocabulary", metavar="FILE", help="A text file with one word a line.")
-@click.option("--transpose", is_flag=True, help="Turn a Matrix Market file of words x documents round.")
+@click.option("--vocabulary", metavar="FILE", help="A text file with one word per line.")
+@click.option("--transpose", is_flag=True, help="Transpose a Matrix Market file of words x documents.")
 @click.option("--overwrite", is_flag=True, help="Replace a zarr group at the output path.")
-@reported()
+@command_context()
 def convert(source: str, output: str, **given: Any) -> None:
     """Convert word counts, a Matrix Market or UCI docword file, to a zarr store that `fit lda` reads."""
     from dask_dca.convert import convert_documents
-    from dask_dca.output import check_apart, check_target
+    from dask_dca.output import check_no_overlap, check_target
 
     check_target(output, overwrite=given["overwrite"])
-    check_apart(output, source)
+    check_no_overlap(output, source)
     documents, words, entries = convert_documents(source, output, **given)
-    tell(f"{documents} documents of {words} words, {entries} counts, written to {output}")
+    print_line(f"{documents} documents of {words} words, {entries} counts, written to {output}")
 
 
 @main.command("info", examples=["dask dca info model.zarr", "dask dca info model.zarr --json"])
 @model_argument
 @json_option
-@reported()
+@command_context()
 def info(model: str, *, as_json: bool) -> None:
-    """Print what a saved MODEL says of itself."""
+    """Print a summary of a saved MODEL."""
     found = read_description(model)
     if found is None:
         from dask_dca import store
@@ -291,7 +287,7 @@ def info(model: str, *, as_json: bool) -> None:
 
 @main.command(
     "report",
-    short_help="Set a saved MODEL on one HTML page, or print it.",
+    short_help="Write a report of a saved MODEL as an HTML page, or print it.",
     examples=[
         "dask dca report model.zarr",
         "dask dca report model.zarr -o report.html --data X.zarr",
@@ -306,17 +302,22 @@ def info(model: str, *, as_json: bool) -> None:
     metavar="REPORT.html",
     help="Where the page is written; without it, text is printed.",
 )
-@click.option("--data", metavar="DATA", help="The data, of which a sample is then shown too.")
+@click.option("--data", metavar="DATA", help="The data, of which a sample is shown.")
 @array_option
 @features_option
 @lengths_option
-@click.option("--shape", callback=image_shape, metavar="LINESxCOLUMNS", help="Draw rows as pictures, like 28x28.")
+@click.option(
+    "--shape",
+    callback=parse_image_shape,
+    metavar="LINESxCOLUMNS",
+    help="Draw rows as images of this shape, such as 28x28.",
+)
 @click.option("--title", help="Title of the page.")
 @click.option("--date", metavar="TEXT", help="A date to write on the page (none is taken from the clock).")
 @click.option("--overwrite", is_flag=True, help="Replace an HTML page at the output path.")
-@reported()
+@command_context()
 def report(model: str, output: str | None, **given: Any) -> None:
-    """Set a saved MODEL on one self-contained HTML page: what was found, how far to trust it, how it was made.
+    """Write a saved MODEL as a self-contained HTML page: the result, its certificate, and how it was made.
 
     Without -o the same is printed as text.
     """
@@ -326,7 +327,7 @@ def report(model: str, output: str | None, **given: Any) -> None:
     if output is None:
         click.echo(written, nl=False)
     else:
-        tell(f"Report of {len(written.encode()):,} bytes written to {output}")
+        print_line(f"Report of {len(written.encode()):,} bytes written to {output}")
 
 
 @main.command(
@@ -336,7 +337,7 @@ def report(model: str, output: str | None, **given: Any) -> None:
 )
 @click.option("-o", "--output", default="demo", show_default=True, metavar="DIR", help="Folder of the demo's files.")
 @click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True, help="Worker processes.")
-@reported()
+@command_context()
 def demo(output: str, workers: int) -> None:
     """Find the minerals in an image mixed from real spectra, on a local cluster."""
     from dask_dca.demo import run_demo

@@ -1,4 +1,4 @@
-"""Where a result goes: an array of any size, a file by its ending, or a cube's map."""
+"""Results per row, output files, and data cubes of the command line."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from dask_dca.engine.files import FORMATS, format_of, require_regular
 from dask_dca.engine.stores import check_array, open_npy, open_store
 from dask_dca.errors import DCAError, InvalidInputError, InvalidParameterError
 from dask_dca.inputs import Data
-from dask_dca.output import check_target, file_beside, is_url, local_path
+from dask_dca.output import atomic_file, check_target, is_url, local_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-_OF_FEATURES: Final = ("predict", "impute")  # that give a row of the data's columns, where they give a row
+_FEATURE_RESULTS: Final = ("predict", "impute")  # methods whose columns are the features of the data
 
 
 def _write_npy(place: str, values: NDArray[Any], names: Sequence[str]) -> None:
@@ -58,16 +58,16 @@ _WRITERS: Final = {
 
 
 def file_ending(path: str) -> str:
-    """Return the ending of a path that stands for a file; none for a zarr array."""
+    """Return the ending of a path of a file; an empty string for a zarr array."""
     return next((ending for ending in _WRITERS if path.lower().endswith(ending)), "")
 
 
 def check_result(path: str, *, overwrite: bool) -> None:
-    """Refuse a path that a result can't be written to.
+    """Check that a result can be written to a path.
 
-    path: where it shall be; overwrite: accept a zarr array, or a file of the same kind, that is there.
-    Raises InvalidParameterError: the ending is of a format that is not written; ModelFileError: the path exists, its
-    folder doesn't, or it can't be written.
+    overwrite: accept an existing zarr array, or a file of the same kind.
+    Raises InvalidParameterError: the format of the ending is not supported; ModelFileError: the path exists, its folder
+    does not, or it can't be written.
     """
     others = [
         *(ending for ending in FORMATS if ending not in _WRITERS),
@@ -91,22 +91,21 @@ def check_result(path: str, *, overwrite: bool) -> None:
 
 
 def write_file(path: str, values: NDArray[Any], names: Sequence[str], *, overwrite: bool) -> None:
-    """Write a file beside its place and move it there.
+    """Write a file atomically.
 
-    path: where it shall be, with one of the endings; values (n, k): what is written; names: of the k columns;
-    overwrite: replace a file that is there.
-    Raises ModelFileError: it can't be written, or somebody wrote there meanwhile.
+    path: with one of the endings; values (n, k); names: of the k columns; overwrite: replace an existing file.
+    Raises ModelFileError: it can't be written, or the path was created meanwhile.
     """
     ending = file_ending(path)
-    with file_beside(path, overwrite=overwrite, ending=ending) as place:
+    with atomic_file(path, overwrite=overwrite, ending=ending) as place:
         _WRITERS[ending](str(place), values, names)
 
 
 def row_result(model: Any, what: str | None, matrix: Any, lengths: Sequence[int] | None) -> tuple[Any, Any]:
-    """Compute, or plan, what a model says of each row.
+    """Apply a method of a model that gives a result per row.
 
-    what: name of one of the model's methods; None for its usual one. Returns (n, k): lazy for chunked data; and the
-    names of the columns: that of the method for one number a row, "features" for columns that are those of the data.
+    what: name of the method; None for the default one. Returns (n, k), lazy for chunked data; and the names of the
+    columns: that of the method for one number per row, "features" for the features of the data.
     Raises InvalidParameterError: the model has no such method.
     """
     name = what or model._per_row
@@ -115,32 +114,29 @@ def row_result(model: Any, what: str | None, matrix: Any, lengths: Sequence[int]
         msg = f"a {type(model).__name__} has no {name!r}; --what is one of {', '.join(own)}"
         raise InvalidParameterError(msg)
     result = getattr(model, name)(matrix, **({} if lengths is None else {"lengths": lengths}))
-    if isinstance(result, tuple):  # score and rows of a chain; means and covariances of a filter
+    if isinstance(result, tuple):  # log likelihood and posteriors of a chain; means and covariances of a filter
         result = result[1] if name == "score_samples" else result[0]
     if result.ndim == 1:
         return result[:, None], [name]
-    return result, "features" if name in _OF_FEATURES else column_names(model._part, result.shape[1])
+    return result, "features" if name in _FEATURE_RESULTS else column_names(model._part, result.shape[1])
 
 
 @dataclass(frozen=True)
 class OpenedCube:
-    """A cube as a matrix, and the dimensions that its rows are, in their order."""
+    """A cube as a matrix, with the dimensions of its rows in order."""
 
     data: Data
     dims: tuple[str, ...]
     sizes: tuple[int, ...]
-    features: tuple[str, ...]  # dimensions of these
+    features: tuple[str, ...]  # dimensions of the features
 
     @property
     def lengths(self) -> tuple[int, ...] | None:
-        """For models of sequences: the last dimension of the rows is time, and the others count sequences."""
+        """Lengths of the sequences, if the last dimension of the rows is time and the others count sequences."""
         return None if len(self.sizes) == 1 else (self.sizes[-1],) * math.prod(self.sizes[:-1])
 
     def unstacked(self, result: Any) -> Any:
-        """Set results of rows out in the cube's dimensions.
-
-        result (n, k): maybe lazy. Returns (..., k), its chunks regular.
-        """
+        """Reshape a result (n, k), or a lazy one, to the cube's dimensions (..., k) with regular chunks."""
         maps = result.reshape(*self.sizes, result.shape[1])
         return maps.rechunk(tuple(max(sizes) for sizes in maps.chunks)) if hasattr(maps, "rechunk") else maps
 
@@ -148,15 +144,15 @@ class OpenedCube:
 def open_cube(path: str, array: str | None, features: str, time: str | None = None) -> OpenedCube:
     """Open a cube by path.
 
-    path: a zarr array, a `.npy` file, or a group such as xarray writes, whose coordinate of the features names them;
-    array: which array of a group, or several with commas; features: names or numbers of their dimensions, with
-    commas; "variable" for the arrays of a group; time: the dimension of the rows that goes last, if there is one.
+    path: a zarr array, a `.npy` file, or a group as written by xarray, whose coordinate names the features; array: name
+    of an array of a group, or several separated by commas; features: names or numbers of the feature dimensions,
+    separated by commas, "variable" for the arrays of a group; time: dimension of the rows that is moved last.
     Raises InvalidInputError: there is no such array, or no such dimension.
     """
     import dask.array as da
 
     wanted = features.split(",")
-    group, found = _stored(path, array, several=VARIABLE in wanted)
+    group, found = _open_arrays(path, array, several=VARIABLE in wanted)
     dims = _common_dims(path, found)
     parts = [_chunked(one) for one in found.values()]
     stacked = group is not None and VARIABLE in wanted and VARIABLE not in dims
@@ -164,7 +160,7 @@ def open_cube(path: str, array: str | None, features: str, time: str | None = No
         msg = f"arrays of {path!r} have a dimension {VARIABLE!r} themselves; choose one by --array {next(iter(found))}"
         raise InvalidInputError(msg)
     if stacked:
-        _refuse_times(path, found)
+        _refuse_nonnumeric(path, found)
     cube, dims = (da.stack(parts), (VARIABLE, *dims)) if stacked else (parts[0], dims)
     axes = [_axis(path, dims, name) for name in wanted]
     rest = sorted((axis for axis in range(cube.ndim) if axis not in axes), key=lambda axis: dims[axis] == time)
@@ -173,16 +169,16 @@ def open_cube(path: str, array: str | None, features: str, time: str | None = No
         raise InvalidInputError(msg)
     cube = cube.transpose(*rest, *axes)
     sizes, width = cube.shape[: len(rest)], math.prod(cube.shape[len(rest) :])
-    names = list(found) if stacked and dims[axes[0]] == VARIABLE else _names(group, dims[axes[0]], width)
+    names = list(found) if stacked and dims[axes[0]] == VARIABLE else _coordinate_names(group, dims[axes[0]], width)
     names = names if len(axes) == 1 else None
     data = Data(cube.reshape(math.prod(sizes), width), names)
     return OpenedCube(data, tuple(dims[axis] for axis in rest), sizes, tuple(dims[axis] for axis in axes))
 
 
 def cube_of_model(path: str, array: str | None, model: Any) -> OpenedCube | None:
-    """Open data at a path as a cube where a model's fit tells what the features are along.
+    """Open data at a path as a cube with the feature dimension of a model's fit.
 
-    Returns None if they lack these dimensions, or are no cube.
+    Returns None if the model has none, or the data are not such a cube.
     """
     features = getattr(model, "feature_dim_in_", None)
     if features is None:
@@ -204,8 +200,8 @@ def _chunked(array: Any) -> Any:
     return da.from_array(check_array(array), chunks=array.chunks) if isinstance(array, zarr.Array) else array
 
 
-def _stored(path: str, array: str | None, *, several: bool) -> tuple[Any, dict[str, Any]]:
-    """A group, if there is one, and the arrays in it that are meant, by name."""
+def _open_arrays(path: str, array: str | None, *, several: bool) -> tuple[Any, dict[str, Any]]:
+    """Open the chosen arrays by name; returns the zarr group, or None, and the arrays."""
     import zarr
 
     where = path if is_url(path) else str(local_path(path))
@@ -232,7 +228,7 @@ def _stored(path: str, array: str | None, *, several: bool) -> tuple[Any, dict[s
 
 
 def _common_dims(path: str, found: Mapping[str, Any]) -> tuple[str, ...]:
-    """Dimensions of all arrays, which must be the same."""
+    """Return the common dimensions of arrays; raise InvalidInputError if they differ."""
     every = {name: (_dims_of(one), one.shape) for name, one in found.items()}
     first = next(iter(every))
     other = next((name for name in every if every[name] != every[first]), None)
@@ -250,8 +246,8 @@ def _dims_of(stored: Any) -> tuple[str, ...]:
     return tuple(str(i) if named is None or named[i] is None else str(named[i]) for i in range(stored.ndim))
 
 
-def _refuse_times(path: str, found: Mapping[str, Any]) -> None:
-    """Refuse arrays of times, which xarray keeps as numbers, and of texts, among those that are features."""
+def _refuse_nonnumeric(path: str, found: Mapping[str, Any]) -> None:
+    """Raise InvalidInputError if a feature holds times, which xarray stores as numbers, or texts."""
     strange = [
         name for name, one in found.items() if one.dtype.kind not in "biuf" or " since " in str(one.attrs.get("units"))
     ]
@@ -262,8 +258,8 @@ def _refuse_times(path: str, found: Mapping[str, Any]) -> None:
         raise InvalidInputError(msg)
 
 
-def _names(group: Any, dim: str, width: int) -> list[str] | None:
-    """What the coordinate of the features calls them."""
+def _coordinate_names(group: Any, dim: str, width: int) -> list[str] | None:
+    """Return the names of the features from their coordinate, if there is one."""
     import numpy as np
 
     named = None if group is None else group.get(dim)

@@ -1,6 +1,6 @@
-"""A demonstration on real data: measured spectra of nine minerals, and an image mixed from them by smooth maps.
+"""A demonstration on real data: measured spectra of nine minerals, and an image mixed from them.
 
-`run_demo` fits it on a local cluster as `dask dca fit nmf` does, names the anchors, and draws a picture.
+`run_demo` fits the image on a local cluster like `dask dca fit nmf`, identifies the anchors, and draws a picture.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from scipy.ndimage import gaussian_filter
 
 from dask_dca.errors import ModelFileError
-from dask_dca.output import local_path, written_beside
+from dask_dca.output import atomic_output, local_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SHAPE: Final = (200, 200)  # pixels
-_PURE: Final = 3  # pixels a mineral that hold nothing else
-_SMOOTH: Final = 10.0  # pixels over which an abundance changes
-_SHARPNESS: Final = 3.0  # how far one mineral dominates where its map is high
-_NOISE: Final = 0.005  # standard deviation, in units of reflectance
-_CHUNK: Final = 2000  # rows
+_PURE_PIXELS: Final = 3  # pure pixels of each mineral
+_SMOOTHING: Final = 10.0  # standard deviation of the smoothing of abundance maps, in pixels
+_SHARPNESS: Final = 3.0  # contrast of the abundance maps
+_NOISE_DEVIATION: Final = 0.005  # standard deviation of the noise, in units of reflectance
+_CHUNK_ROWS: Final = 2000  # rows of a chunk
 _SEED: Final = 93592
 
 
@@ -42,7 +42,7 @@ class Minerals:
     def nearest(self, spectrum: NDArray[np.floating]) -> tuple[str, float]:
         """Find the mineral whose spectrum is nearest in angle.
 
-        spectrum (bands,): A spectrum of any brightness. Returns angle: spectral angle between them in degrees.
+        spectrum (bands,): of any brightness. Returns the name, and the spectral angle in degrees.
         """
         own = self.spectra.astype(np.float64)
         cosines = own @ spectrum / (np.linalg.norm(own, axis=1) * np.linalg.norm(spectrum))
@@ -51,10 +51,7 @@ class Minerals:
 
 
 def load_minerals() -> Minerals:
-    """Read the spectra that come with the package.
-
-    Returns nine minerals of the USGS spectral library, on 224 bands.
-    """
+    """Read the spectra in the package: nine minerals of the USGS spectral library, on 224 bands."""
     with (
         resources.files("dask_dca.demo").joinpath("minerals.npz").open("rb") as file,
         np.load(file, allow_pickle=False) as held,
@@ -63,65 +60,58 @@ def load_minerals() -> Minerals:
 
 
 def abundances(count: int) -> NDArray[np.float64]:
-    """Draw smooth maps that sum to one in every pixel, with a few pure pixels each.
-
-    Returns (pixels, count): share of every mineral in every pixel.
-    """
+    """Draw smooth abundance maps (pixels, count) that sum to one, with a few pure pixels of each mineral."""
     random = np.random.default_rng(_SEED)
     fields = np.stack(
-        [gaussian_filter(random.standard_normal(SHAPE), _SMOOTH, mode="wrap") for _ in range(count)], axis=-1
+        [gaussian_filter(random.standard_normal(SHAPE), _SMOOTHING, mode="wrap") for _ in range(count)], axis=-1
     )
     weights = np.exp(_SHARPNESS * fields / fields.std(axis=(0, 1))).reshape(-1, count)
     shares: NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)
-    pure = random.choice(len(shares), size=(count, _PURE), replace=False)
+    pure = random.choice(len(shares), size=(count, _PURE_PIXELS), replace=False)
     shares[pure] = np.eye(count)[:, None, :]
     return shares
 
 
 def image_rows(minerals: Minerals) -> Iterator[NDArray[np.float32]]:
-    """Mix the image, chunk by chunk.
-
-    minerals: what it is mixed from. Returns (rows, bands): reflectance of the next pixels, line by line.
-    """
+    """Iterate over the chunks (rows, bands) of the mixed image, pixels line by line."""
     shares = abundances(len(minerals.names))
-    seeds = np.random.SeedSequence(_SEED).spawn(len(shares) // _CHUNK)
+    seeds = np.random.SeedSequence(_SEED).spawn(len(shares) // _CHUNK_ROWS)
     for seed, part in zip(seeds, np.split(shares, len(seeds)), strict=True):
         clean = part @ minerals.spectra
-        noise = _NOISE * np.random.default_rng(seed).standard_normal(clean.shape)
+        noise = _NOISE_DEVIATION * np.random.default_rng(seed).standard_normal(clean.shape)
         yield np.maximum(clean + noise, 0.0).astype(np.float32)
 
 
 def write_image(path: str) -> None:
-    """Write the image as a zarr array, a pixel a row.
+    """Write the image as a zarr array with a row per pixel, replacing an existing one.
 
-    path: where; a zarr array that is there is replaced.
     Raises ModelFileError: the path can't be written.
     """
     import zarr
 
     minerals = load_minerals()
     shape = (SHAPE[0] * SHAPE[1], minerals.spectra.shape[1])
-    with written_beside(path, overwrite=True) as place:
+    with atomic_output(path, overwrite=True) as place:
         image = zarr.create_array(
-            place, shape=shape, chunks=(_CHUNK, shape[1]), dtype=np.float32, dimension_names=("pixel", "band")
+            place, shape=shape, chunks=(_CHUNK_ROWS, shape[1]), dtype=np.float32, dimension_names=("pixel", "band")
         )
         image.attrs.update({"pixels": list(SHAPE), "wavelength_um": minerals.wavelength_um.tolist()})
         for i, rows in enumerate(image_rows(minerals)):
-            image[i * _CHUNK : (i + 1) * _CHUNK] = rows
+            image[i * _CHUNK_ROWS : (i + 1) * _CHUNK_ROWS] = rows
 
 
-def run_demo(folder: str, workers: int, say: Callable[[str], object]) -> None:
+def run_demo(folder: str, workers: int, print_line: Callable[[str], object]) -> None:
     """Run the demo.
 
-    folder: where its files go: image.zarr, model.zarr and demo.png; say: takes each line of the result.
+    folder: for image.zarr, model.zarr and demo.png; print_line: called with each line of the result.
     Raises DCAError: the folder can't be written to, or matplotlib is missing.
     """
     from dask_dca.cli import jobs
-    from dask_dca.cli.clusters import Where
+    from dask_dca.cli.clusters import Cluster
     from dask_dca.models.describe import certificate
     from dask_dca.plotting.canvas import make_figure
 
-    make_figure((1.0, 1.0))  # before all the work: whether there is what draws the picture
+    make_figure((1.0, 1.0))  # raises an error first if matplotlib is missing
     place = local_path(folder)
     try:
         place.mkdir(exist_ok=True)
@@ -130,25 +120,27 @@ def run_demo(folder: str, workers: int, say: Callable[[str], object]) -> None:
         raise ModelFileError(msg) from error
     image, saved = str(place / "image.zarr"), str(place / "model.zarr")
     minerals = load_minerals()
-    say(f"Writing {SHAPE[0]} x {SHAPE[1]} pixels mixed from the spectra of {len(minerals.names)} minerals: {image}")
+    print_line(
+        f"Writing {SHAPE[0]} x {SHAPE[1]} pixels mixed from the spectra of {len(minerals.names)} minerals: {image}"
+    )
     write_image(image)
     k = len(minerals.names)
-    say(f"Running: dask dca fit nmf {quote(image)} -k {k} -o {quote(saved)} --workers {workers} --overwrite")
-    model = jobs.fit("NMF", image, saved, {"n_components": k}, Where(workers=workers), overwrite=True)
+    print_line(f"Running: dask dca fit nmf {quote(image)} -k {k} -o {quote(saved)} --workers {workers} --overwrite")
+    model = jobs.fit("NMF", image, saved, {"n_components": k}, Cluster(workers=workers), overwrite=True)
     names = []
-    say(f"{'row':>6}   {'pixel':<10} {'nearest mineral':<16} {'angle':>7}   vote share (95 % bounds)")
+    print_line(f"{'row':>6}   {'pixel':<10} {'nearest mineral':<16} {'angle':>7}   vote share (95 % bounds)")
     for i, row in enumerate(model.anchor_indices_):
         name, angle = minerals.nearest(model.components_[i])
         names.append(name)
         low, high = model.vote_confidence_[i]
         pixel = f"{row // SHAPE[1]}, {row % SHAPE[1]}"
         share = f"{model.vote_share_[i]:.3f} ({low:.3f} to {high:.3f})"
-        say(f"{row:>6}   {pixel:<10} {name:<16} {angle:>6.2f}°   {share}")
-    say(f"{len(set(names))} of the {k} minerals were found.")
+        print_line(f"{row:>6}   {pixel:<10} {name:<16} {angle:>6.2f}°   {share}")
+    print_line(f"{len(set(names))} of the {k} minerals were found.")
     for line in certificate(model):
-        say(line)
+        print_line(line)
     _draw(model, image, place / "demo.png", names, minerals.wavelength_um)
-    say(f"Picture: {place / 'demo.png'}")
+    print_line(f"Picture: {place / 'demo.png'}")
 
 
 def _draw(model: Any, image: str, path: Path, names: list[str], wavelengths: Any) -> None:

@@ -163,7 +163,7 @@ def test_fit_refuses_without_output(place):
 
 
 def test_scheduler_that_does_not_answer(place, monkeypatch):
-    monkeypatch.setattr(clusters, "_TIMEOUT", 0.3)
+    monkeypatch.setattr(clusters, "_CONNECT_TIMEOUT", 0.3)
     before = sorted(os.listdir(place))
     result = run("fit", "nmf", "X.zarr", "-k", 3, "-o", "model.zarr", "--scheduler", "tcp://127.0.0.1:9")
     refused(result, "does not answer", place, before)
@@ -292,7 +292,7 @@ def test_what_sigkill_leaves_is_removed_by_the_next_write_to_the_same_place(plac
 def test_nohup_is_left_alone(place):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with group._terminable():
+        with group._cleanup_on_signals():
             os.kill(os.getpid(), signal.SIGHUP)
             assert signal.getsignal(signal.SIGTERM) is group._terminate
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
@@ -379,6 +379,6 @@ def test_own_workers_keep_the_memory_of_large_arrays(monkeypatch):
     for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"):
         monkeypatch.delenv(name, raising=False)  # a nanny of another test leaves them behind, and they overrule
     fresh = {"distributed.worker.multiprocessing-method": "spawn"}  # a process reads them when it begins
-    with dask.config.set(fresh), clusters.connected(clusters.Where(workers=1)) as client:
+    with dask.config.set(fresh), clusters.connected(clusters.Cluster(workers=1)) as client:
         found = client.submit(_faults_of_arrays_made_again).result()
     assert found < 10_000  # 102,400 where each array gets fresh pages

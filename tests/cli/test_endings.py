@@ -219,7 +219,7 @@ def test_connections_closed_at_the_end_of_the_process_add_no_line(place):
 
 
 def test_certificates_for_a_scheduler_without_tls(place, monkeypatch):
-    monkeypatch.setattr("dask_dca.cli.clusters._TIMEOUT", 5)
+    monkeypatch.setattr("dask_dca.cli.clusters._CONNECT_TIMEOUT", 5)
     Path("ca.pem").write_text("no certificate")
     one_line(
         fit("nmf", "X.npy", "--scheduler", "tcp://127.0.0.1:9", "--tls-ca-file", "ca.pem"),

@@ -47,7 +47,7 @@ def test_a_table_is_printed(place):
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("DATA's rows are mixtures of 5 rows of the library:\n")
     assert all(f"row, {row}\n" in done.stdout for row in place)
-    assert "A constant is mixed in as well." in done.stdout
+    assert "A constant offset is mixed in as well." in done.stdout
     assert "Coverage " in done.stdout
 
 

@@ -114,10 +114,10 @@ class TestImage:
 
 def test_workers_keep_the_same_memory_wherever_they_are_started():
     """The thresholds of `dask dca --workers` stand in every file that sets the environment of workers."""
-    from dask_dca.cli.clusters import _KEEP_MEMORY
+    from dask_dca.cli.clusters import _MALLOC_CONFIG
 
     settings = ("image/Dockerfile", "slurm/dask-dca.sbatch", "slurm/jobqueue.yaml", "gateway/dask_gateway_config.py")
     for path in (*settings, "helm/daskhub.yaml"):
         text = (IMAGE.parent / path).read_text()
         found = dict(re.findall(r"(MALLOC_\w+_)\W{1,4}(\d+)", text))
-        assert found == {name.rpartition(".")[2]: str(value) for name, value in _KEEP_MEMORY.items()}, path
+        assert found == {name.rpartition(".")[2]: str(value) for name, value in _MALLOC_CONFIG.items()}, path

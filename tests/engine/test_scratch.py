@@ -10,7 +10,7 @@ import pytest
 
 from dask_dca.engine import files as scratch
 from dask_dca.engine.files import is_scratch, remove_leftovers, scratch_folder
-from dask_dca.output import written_beside
+from dask_dca.output import atomic_output
 from dask_dca.store import load_model
 
 
@@ -53,7 +53,7 @@ def test_a_living_writer_is_not_disturbed_in_threads(tmp_path):
     found = []
 
     def write(text, overwrite):
-        with written_beside(target, overwrite=overwrite) as place:
+        with atomic_output(target, overwrite=overwrite) as place:
             Path(place).mkdir()
             Path(place, "zarr.json").write_text(text)
             entered.wait(20)
@@ -76,7 +76,7 @@ def test_a_living_writer_is_not_disturbed_in_threads(tmp_path):
 def test_a_living_writer_is_not_disturbed_by_another_process(tmp_path):
     code = "import sys, pathlib; from dask_dca.engine.files import remove_leftovers as r; r(pathlib.Path(sys.argv[1]))"
     dead = left_by_a_killed_writer(tmp_path / "x")
-    with written_beside(tmp_path / "x") as place:
+    with atomic_output(tmp_path / "x") as place:
         dead.mkdir()
         (dead / "lock").touch()
         subprocess.run([sys.executable, "-c", code, str(tmp_path / "x")], check=True, timeout=120)
@@ -120,7 +120,7 @@ def test_where_there_are_no_locks_nothing_is_removed(tmp_path, monkeypatch):
 
     left = left_by_a_killed_writer(tmp_path / "x")
     monkeypatch.setattr(scratch.fcntl, "flock", refuse)
-    with written_beside(tmp_path / "x") as place:
+    with atomic_output(tmp_path / "x") as place:
         Path(place).write_text("whole")
     assert sorted(tmp_path.iterdir()) == sorted([left, tmp_path / "x"])
 

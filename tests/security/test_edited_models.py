@@ -15,7 +15,7 @@ import dask_dca as dca
 from dask_dca import plotting
 from dask_dca.errors import SequenceWarning
 from dask_dca.models import describe as words
-from dask_dca.store import described, from_record, to_record
+from dask_dca.store import describe_array, from_record, to_record
 from tests.conftest import planted
 
 SHARE = int(os.environ.get("DASK_DCA_EDITS", "17"))  # one edit in that many is tried; 1: all of them, half an hour
@@ -181,7 +181,7 @@ def edits(name):
             if new is None:
                 del r["arrays"][key]
             else:
-                r["arrays"][key], a[key] = described(new), new
+                r["arrays"][key], a[key] = describe_array(new), new
             yield key, what, r, a
     for part in ("attributes", "parameters"):
         names = {"feature_names_in_", "feature_dim_in_", "feature_values_in_", "fit", "_form", "labels_", "new_"}

@@ -12,7 +12,7 @@ import trustme
 from sklearn.base import clone
 
 import dask_dca as dca
-from dask_dca.cli.clusters import Where, connected
+from dask_dca.cli.clusters import Cluster, connected
 from dask_dca.errors import InvalidInputError, warn, without_secrets
 from dask_dca.models.describe import model_facts
 from tests.cluster.workers import MARKS
@@ -32,7 +32,7 @@ def listening():
 
 def test_worker_processes_listen_on_this_machine_alone():
     before = set(listening())
-    with connected(Where(workers=2)) as client:
+    with connected(Cluster(workers=2)) as client:
         client.wait_for_workers(2)
         opened = set(listening()) - before
     assert len(opened) >= 4  # the scheduler, its dashboard, two workers
