@@ -150,6 +150,20 @@ def require_package(client: Any) -> None:
             warn(f"workers have dask_dca {', '.join(others)}, this process {__version__}", ClusterWarning)
 
 
+def require_package_for_results() -> None:
+    """Check each present worker once before lazy results are built, which this process may never compute.
+
+    Raises ClusterError: as `require_package`; not in a coroutine, which can't ask.
+    """
+    try:
+        client = active_client()
+    except ClusterError:
+        return
+    with contextlib.suppress(OSError):
+        if client is not None and client.status == "running" and client.nthreads():
+            require_package(client)
+
+
 def _worker_versions(client: Any, met: set[str]) -> tuple[set[str], dict[str, Any]]:
     """Return all workers, and the package's version, or an error, of those that were not checked yet."""
     from dask import delayed

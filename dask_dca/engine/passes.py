@@ -15,7 +15,13 @@ import numpy as np
 from dask.delayed import Delayed, delayed
 
 from dask_dca.engine.advice import Form, WithErrorContext, in_terms_of
-from dask_dca.engine.computing import compute_delayed, compute_with_state, scatter, task_threads
+from dask_dca.engine.computing import (
+    compute_delayed,
+    compute_with_state,
+    require_package_for_results,
+    scatter,
+    task_threads,
+)
 from dask_dca.engine.cubes import labelled
 from dask_dca.engine.entry import array_bytes, check_blocks
 from dask_dca.engine.fingerprint import fingerprint_pass, with_fingerprint
@@ -218,6 +224,7 @@ def map_rows(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, widt
         wrapped = WithErrorContext(function, rows.form, rows.feature_names)
         found: Any = call_on_one_blas_thread(_call_and_cast, wrapped, rows.result_dtype, state, 0, rows.source)
     else:
+        require_package_for_results()
         found = _map_lazily(rows, function, state, width or 1)
     return labelled(rows.labels, found[:, 0]) if width is None else labelled(rows.labels, found, "parts")
 
@@ -317,6 +324,7 @@ def map_frames(
         window = Window(0, 0, rows.n_rows)
         found: Any = call_on_one_blas_thread(typed, state, window, rows.source)
     else:
+        require_package_for_results()
         found = _lazy_frames(rows, Pass(name, typed, stack_parts, halo), state, width or 1, dtype)
     return labelled(rows.labels, found[:, 0]) if width is None else labelled(rows.labels, found, kind)
 

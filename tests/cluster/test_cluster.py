@@ -61,6 +61,7 @@ def test_workers_without_the_package_or_with_another_version_are_told(client, da
     """A task of a module that a worker can't import ends the worker, and Dask waits for another one."""
     X, _ = data
     chunked, whole = da.from_array(X, chunks=(1000, 30)), bits(dca.NMF(5).fit(X))
+    nmf, kalman = dca.NMF(5).fit(X), dca.KalmanFilter(2).fit(X[:500])
     client.run(pkgutil.resolve_name, "dask_dca.NMF")
     client.run(hide_package, True)
     try:
@@ -71,6 +72,10 @@ def test_workers_without_the_package_or_with_another_version_are_told(client, da
         many = da.random.default_rng(0).random((60_000, 4), chunks=(10_000, 4))
         with pytest.raises(ClusterError, match="2 of 2 new workers can't import"):
             dca.NMF(2).fit(many)  # of which a sample is kept first
+        with pytest.raises(ClusterError, match="2 of 2 new workers can't import dask_dca"):
+            nmf.transform(chunked)  # by a model that was fitted, or loaded, elsewhere
+        with pytest.raises(ClusterError, match="2 of 2 new workers can't import dask_dca"):
+            kalman.smooth(chunked)
     finally:
         client.run(hide_package, False)
     client.run(set_version, "0.0.1")
