@@ -31,7 +31,7 @@ def docword(path, matrix, head=None):
 @pytest.mark.parametrize("lines", [1, 7, 100, 10**6])
 @pytest.mark.parametrize("name", ["docword.txt", "docword.txt.gz"])
 def test_docword_files_are_read_in_pieces(tmp_path, monkeypatch, lines, name):
-    monkeypatch.setattr(convert, "_LINES", lines)
+    monkeypatch.setattr(convert, "_LINES_PER_READ", lines)
     given = sparse.vstack(
         [sparse.csr_array((2, 30)), X[:20], sparse.csr_array((3, 30)), X[20:40], sparse.csr_array((1, 30))],
         format="csr",
