@@ -272,15 +272,15 @@ def incomplete_anchors(
     if settings.ensemble in ("sparse", "unit", "data"):
         msg = f"X has missing entries, for which directions can't be drawn from {settings.ensemble!r}: use 'auto'"
         raise InvalidParameterError(msg)
-    sample = _sample(rows, n_anchors or _PROVISIONAL_N_ANCHORS, nonnegative, run)
+    sample = _sample_rows(rows, n_anchors or _PROVISIONAL_N_ANCHORS, nonnegative, run)
     if n_anchors is None:
         n_anchors = _choose_count(sample)
-    plan = _plan(sample, n_anchors, nonnegative)
+    plan = _make_plan(sample, n_anchors, nonnegative)
     s = subproblem_count(settings, n_anchors)
     directions = Directions(settings.ensemble, settings.seed, s, _N_FRESH_DIRECTIONS, len(plan.scales), plan.scales)
     job: Pass[_Found] = Pass("divide", _divide_block, add_parts)
     found = run_pass(rows, job, _State(plan, directions), run)
-    chosen, places = _conquer(found.extremes, s, plan, n_anchors)
+    chosen, places = _choose_rows(found.extremes, s, plan, n_anchors)
     taken = fetch_rows(rows, chosen, run, nonnegative=nonnegative, holes=True)
     _warn(rows, n_anchors, len(chosen), found, sample)
     filled, n_entries = fill_rows(plan.model, taken, nonnegative), rows.n_rows * rows.n_features
@@ -304,7 +304,7 @@ def _warn(rows: Rows, n_anchors: int, n_found: int, found: _Found, sample: Float
 
 def count_by_holdout(rows: Rows, run: Run, *, nonnegative: bool = False) -> int:
     """Choose the number of anchors by held-out entries of a sample, whether or not others are missing."""
-    return _choose_count(_sample(rows, _PROVISIONAL_N_ANCHORS, nonnegative, run))
+    return _choose_count(_sample_rows(rows, _PROVISIONAL_N_ANCHORS, nonnegative, run))
 
 
 def _choose_count(sample: Floats) -> int:
@@ -317,7 +317,7 @@ def fit_batch_completion(rows: Rows, n_anchors: int, run: Run) -> tuple[LowRank,
 
     Returns the model, and the counts of `count_observed`.
     """
-    sample, (n_unseen, n_observed) = _sample(rows, n_anchors, True, run), count_observed(rows, run)
+    sample, (n_unseen, n_observed) = _sample_rows(rows, n_anchors, True, run), count_observed(rows, run)
     n, p = rows.n_rows - n_unseen, rows.n_features
     n_numbers, remedy = n_anchors * max(n + p - n_anchors, 1), "begin with a larger batch, or with complete rows"
     in_blocks = is_missing_in_blocks(~np.isnan(sample))
@@ -325,7 +325,7 @@ def fit_batch_completion(rows: Rows, n_anchors: int, run: Run) -> tuple[LowRank,
     return fit_low_rank(sample, max(1, min(n_anchors, len(sample) - 1, p - 1))), (n_unseen, n_observed)
 
 
-def _sample(rows: Rows, n_anchors: int, nonnegative: bool, run: Run) -> Floats:
+def _sample_rows(rows: Rows, n_anchors: int, nonnegative: bool, run: Run) -> Floats:
     """Sample the rows that the model is fitted to, in runs over the data and in the dtype of the data.
 
     Rows without any observed entry are left out.
@@ -355,7 +355,7 @@ def _describe_unobserved(columns: Numbers, n_rows: int) -> str:
     return f"column {columns[0]} of X has no observed entry in the sample of {n_rows} rows {which}"
 
 
-def _plan(sample: Floats, n_anchors: int, nonnegative: bool) -> _Plan:
+def _make_plan(sample: Floats, n_anchors: int, nonnegative: bool) -> _Plan:
     """Fit the model, and compute the principal axes of the scaled posterior means of the sample."""
     model = fit_low_rank(sample, n_anchors)
     z = posterior_means(model, sample)
@@ -400,7 +400,7 @@ def _divide_block(state: _State, start: int, *columns: Any) -> _Found:
     return _Found(best, n_observed, n_unobserved_rows, census)
 
 
-def _conquer(best: votes.ArgBest, n_planes: int, plan: _Plan, n_anchors: int) -> tuple[Numbers, Floats]:
+def _choose_rows(best: votes.ArgBest, n_planes: int, plan: _Plan, n_anchors: int) -> tuple[Numbers, Floats]:
     """Select extreme rows by successive projection of their coordinates; returns numbers and positions."""
     voted = votes.votes_of_extremes(best, n_planes)
     inside = voted.places * plan.unit + plan.middle

@@ -260,10 +260,10 @@ def hyperplane_anchors(
         subspaces = prepare_subspaces(rows, run, nonnegative=False)
         view = subspaces.view
         counts = (n_anchors, n_anchors) if n_anchors is not None else spectral_counts(subspaces, rows)
-        plan = step(run, "plan", _plan, view, subspaces.of(counts[0]), counts[0], dim, settings)
+        plan = step(run, "plan", _make_plan, view, subspaces.of(counts[0]), counts[0], dim, settings)
         n_planes = None if run.lazy else plan.planes.count
         found = divide(rows, view.reading, plan.frame, plan.planes, run, n_planes=n_planes)
-        pool = step(run, "pool", _pool, found, plan)
+        pool = step(run, "pool", _make_pool, found, plan)
         spread = rows.kind != "memory"
         chosen_by = solve_subproblems(_HyperplaneSubproblems, solver, counts[0], run, pool, plan.planes, spread=spread)
         return step(run, "anchors", _select, view, found, plan.planes, pool, chosen_by, counts, settings)
@@ -277,11 +277,11 @@ class _Plan:
     planes: Hyperplanes
 
 
-def _plan(view: Preprocessed, sub: Subspace, k: int, dim: int, settings: Settings) -> _Plan:
-    return _Plan(view.frame(sub), _hyperplanes(k, dim, max(sub.dim, 1), sub.scales, settings))
+def _make_plan(view: Preprocessed, sub: Subspace, k: int, dim: int, settings: Settings) -> _Plan:
+    return _Plan(view.frame(sub), _make_hyperplanes(k, dim, max(sub.dim, 1), sub.scales, settings))
 
 
-def _pool(found: Divided, plan: _Plan) -> Pool:
+def _make_pool(found: Divided, plan: _Plan) -> Pool:
     """The rows that are extreme in some direction inside some hyperplane."""
     return Pool(found.votes.rows, found.votes.places[:, : plan.planes.dim])
 
@@ -296,7 +296,7 @@ def _select(
     settings: Settings,
 ) -> AnchorResult:
     """Select anchors among the rows with a vote, and certify them; runs on the driver."""
-    chosen = _conquer(found, planes, pool, chosen_by, counts[0], settings.selection)
+    chosen = _choose_rows(found, planes, pool, chosen_by, counts[0], settings.selection)
     if len(chosen) < counts[0]:
         warn(
             f"found only {len(chosen)} of the {counts[0]} anchors asked for: sub-problems of dimension "
@@ -317,7 +317,7 @@ def _select(
     )
 
 
-def _hyperplanes(k: int, dim: int, most: int, scales: Floats, settings: Settings) -> Hyperplanes:
+def _make_hyperplanes(k: int, dim: int, most: int, scales: Floats, settings: Settings) -> Hyperplanes:
     n_axes = min(dim - 1, most)
     wanted = _CHOICES_PER_ANCHOR * k * math.log(max(k, 2))
     s = settings.n_subproblems or max(_MIN_HYPERPLANES, math.ceil(wanted / (n_axes + 1)))
@@ -327,7 +327,7 @@ def _hyperplanes(k: int, dim: int, most: int, scales: Floats, settings: Settings
     )
 
 
-def _conquer(
+def _choose_rows(
     found: Divided, planes: Hyperplanes, pool: Pool, chosen_by: tuple[Numbers, Numbers], k: int, rule: str
 ) -> Numbers:
     """Select k of the rows with a vote, by votes or by facility location."""
@@ -404,10 +404,10 @@ def covering_anchors(
     covered, points = _project_rows(rows, spaces, run), _project_rows(others, spaces, run)
     spread = rows.kind != "memory" or others.kind != "memory"
     voted = solve_subproblems(_SpaceSubproblems, solver, n_anchors, run, covered, points, spread=spread)
-    return step(run, "anchors", _elect, voted, n_anchors, covered, sample)
+    return step(run, "anchors", _select_covering, voted, n_anchors, covered, sample)
 
 
-def _elect(voted: tuple[Numbers, Numbers], n_anchors: int, covered: Floats, sample: Floats) -> AnchorResult:
+def _select_covering(voted: tuple[Numbers, Numbers], n_anchors: int, covered: Floats, sample: Floats) -> AnchorResult:
     n_spaces = covered.shape[1]
     pointed = sum(prepare_cone(covered[:, t], n_planes=1).is_pointed for t in range(n_spaces))
     missing = f"no row of Y covers any row of X on any of {n_spaces} spaces: Y can't cover X"

@@ -17,7 +17,7 @@ from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.tiles import even_tiles, require_finite, tile_height
 from dask_dca.errors import InvalidInputError, InvalidParameterError
-from dask_dca.geometry.membership import contained
+from dask_dca.geometry.membership import points_in_cone
 from dask_dca.geometry.separation import Cone, prepare_cone
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _test_block(state: _State, start: int, *columns: Any) -> Floats:
         for numbers, tile in even_tiles(columns, start, state.height):
             require_finite(tile[: len(numbers)], numbers)
             proofs = np.zeros_like(tile) if state.proofs else None
-            inside = contained(tile, state.cone, exact=state.exact, tolerance=state.tolerance, proofs=proofs)
+            inside = points_in_cone(tile, state.cone, exact=state.exact, tolerance=state.tolerance, proofs=proofs)
             part = slice(int(numbers[0]) - start, int(numbers[-1]) - start + 1)
             result[part, 0] = inside[: len(numbers)]
             if proofs is not None:

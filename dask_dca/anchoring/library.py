@@ -117,10 +117,10 @@ def select_library_rows(
     worth = [_residual_energy(problem, _without(chosen, place)).sum() for place in range(len(chosen))]
     order = [*range(n_fixed), *sorted(range(n_fixed, len(chosen)), key=lambda place: -worth[place])]
     near = tuple(groups[place] for place in order)
-    return LibrarySelection(np.array(chosen)[order], near, offset, *_unexplained(problem, signal, chosen))
+    return LibrarySelection(np.array(chosen)[order], near, offset, *_unexplained_share(problem, signal, chosen))
 
 
-def _unexplained(problem: _Problem, signal: Signal, chosen: Sequence[int]) -> tuple[float, bool]:
+def _unexplained_share(problem: _Problem, signal: Signal, chosen: Sequence[int]) -> tuple[float, bool]:
     """Share of the data's spread that is not explained, and whether noise explains it."""
     left, each = _residual_energy(problem, chosen), max(problem.dof - len(chosen), 0)
     spread = signal.rows[1:] if len(left) > 1 else signal.rows
@@ -176,11 +176,11 @@ def _add_and_swap(problem: _Problem, start: Sequence[int], n_rows: int, n_fixed:
     """Add rows greedily, then swap each for the best one given the others until nothing changes."""
     chosen = list(start)
     while len(chosen) < n_rows:
-        chosen.append(int(_losses(problem, chosen).argmin()))
+        chosen.append(int(_losses_with_each(problem, chosen).argmin()))
     for _ in range(_MAX_SWEEPS):
         before = list(chosen)
         for place in range(n_fixed, len(chosen)):
-            losses = _losses(problem, _without(chosen, place))
+            losses = _losses_with_each(problem, _without(chosen, place))
             best = int(losses.argmin())
             if losses[best] < losses[chosen[place]] * (1.0 - _LOSS_TOL):
                 chosen[place] = best
@@ -189,7 +189,7 @@ def _add_and_swap(problem: _Problem, start: Sequence[int], n_rows: int, n_fixed:
     return chosen, float(_residual_energy(problem, chosen).sum())
 
 
-def _losses(problem: _Problem, chosen: Sequence[int]) -> Floats:
+def _losses_with_each(problem: _Problem, chosen: Sequence[int]) -> Floats:
     """Residual energy of the signal with each row of the library added to the chosen ones; (m,)."""
     basis = np.linalg.qr(problem.atoms[chosen].T)[0]
     rest = problem.signal - (problem.signal @ basis) @ basis.T
@@ -213,7 +213,7 @@ def _without(chosen: Sequence[int], place: int) -> list[int]:
 
 def _alternatives(problem: _Problem, chosen: Sequence[int], place: int) -> Numbers:
     """The rows that could replace one of the chosen at about the same residual energy, itself first."""
-    losses = _losses(problem, _without(chosen, place))
+    losses = _losses_with_each(problem, _without(chosen, place))
     own = float(losses[chosen[place]])
     near = losses <= own + problem.threshold(problem.level(own, len(chosen)))
     near[chosen] = False
@@ -269,7 +269,7 @@ def library_anchors(
     library: few rows, in memory on the driver; n_anchors: estimated from the data if None.
     Raises InvalidParameterError: the library is too large, or has fewer rows than n_anchors.
     """
-    _check(rows, library, n_anchors)
+    _check_library(rows, library, n_anchors)
     atoms = fetch_known(library, None, run)
     subspaces = prepare_subspaces(rows, run, nonnegative=False, n_anchors=n_anchors, level=False)
     wanted = max(spectral_counts(subspaces, rows)) if n_anchors is None else n_anchors
@@ -278,7 +278,7 @@ def library_anchors(
     return step(run, "anchors", _select, voted, atoms, n_anchors, known)
 
 
-def _check(rows: Rows, library: Rows, n_anchors: int | None) -> None:
+def _check_library(rows: Rows, library: Rows, n_anchors: int | None) -> None:
     check_same_space(rows, library)
     if library.n_rows * library.n_features > _MAX_LIBRARY_ENTRIES:
         msg = (
@@ -300,7 +300,7 @@ def _select(voted: Voted, library: Floats, n_anchors: int | None, known: Known |
     sub = voted.plan.sub
     weights = sub.feature_weights
     selected = select_library_rows(
-        _signal(voted, n_anchors), library * weights, weights, n_anchors, n_fixed=fixed, most=1 + sub.rank
+        _summarise_data(voted, n_anchors), library * weights, weights, n_anchors, n_fixed=fixed, most=1 + sub.rank
     )
     result = _certify(voted, selected, numbers, library[selected.indices])
     if selected.unexplained > _MAX_UNEXPLAINED and not selected.is_complete:
@@ -312,19 +312,19 @@ def _select(voted: Voted, library: Floats, n_anchors: int | None, known: Known |
     return result
 
 
-def _signal(voted: Voted, n_anchors: int | None) -> Signal:
+def _summarise_data(voted: Voted, n_anchors: int | None) -> Signal:
     """Summarise the data in weighted features: their mean, and the principal directions above the noise."""
     sub, places = voted.plan.sub, voted.found.votes.places
     centre = sub.mean * sub.feature_weights
     spanned = np.vstack([centre, sub.basis.T * sub.scales[:, None]])
-    noise, per_row = _noise(voted)
-    clear = sub.spectrum[: len(sub.scales)] > _edge(voted) * noise[1:] * voted.n_sampled
+    noise, per_row = _error_variances(voted)
+    clear = sub.spectrum[: len(sub.scales)] > _noise_edge(voted) * noise[1:] * voted.n_sampled
     clear = np.concatenate([[True], clear & (n_anchors != 1)])  # rows of a single component differ by noise alone
     some = places[:: -(-len(places) // _MAX_EXTREMES)]
     return Signal(spanned[clear], noise[clear], centre + feature_offsets(some, voted.plan.frame), per_row * some.size)
 
 
-def _noise(voted: Voted) -> tuple[Floats, float]:
+def _error_variances(voted: Voted) -> tuple[Floats, float]:
     """Error variance of an entry of the mean and of each direction, and noise variance of an entry of a row.
 
     Rows of different noise are weighted by their influence on a direction.
@@ -346,7 +346,7 @@ def _noise(voted: Voted) -> tuple[Floats, float]:
     return np.maximum(per_row * relative, rounding) / voted.n_sampled, per_row
 
 
-def _edge(voted: Voted) -> float:
+def _noise_edge(voted: Voted) -> float:
     """Greatest eigenvalue of noise, the noise edge, as a multiple of its variance."""
     p, r = voted.plan.sub.basis.shape
     unsure = 1.0 + 2.0 / np.sqrt(max(p - r, 1))  # the noise is estimated from few directions

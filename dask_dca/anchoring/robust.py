@@ -189,7 +189,7 @@ def collect_votes(
     sampled = not run.lazy and subspaces.rows.n_rows < rows.n_copies
     typical = float(np.median(view.heights())) if sampled else 0.0
     for more in range(_MAX_EXTRA_ROUNDS, -1, -1):
-        plan = step(run, "plan", _plan, view, sub, settings, s, rows.output_dtype)
+        plan = step(run, "plan", _make_plan, view, sub, settings, s, rows.output_dtype)
         height = typical if more else 0.0
         found = divide(rows, view.reading, plan.frame, plan.planes, run, n_planes=s, typical_height=height)
         voted = step(run, "votes", Voted, view, plan, found, subspaces.n_rows, subspaces.rare)
@@ -206,8 +206,10 @@ def collect_votes(
     return voted, subspaces
 
 
-def _plan(view: Preprocessed, sub: moments.Subspace, settings: Settings, n_planes: int, dtype: np.dtype[Any]) -> Plan:
-    features = _features(settings, view, sub)
+def _make_plan(
+    view: Preprocessed, sub: moments.Subspace, settings: Settings, n_planes: int, dtype: np.dtype[Any]
+) -> Plan:
+    features = _ensemble_vectors(settings, view, sub)
     planes = Directions(settings.ensemble, settings.seed, n_planes, _N_FRESH_DIRECTIONS, sub.dim, sub.scales, features)
     seen = view.frame(sub)
     return Plan(sub, seen, planes, _copy_distance(dtype, seen))
@@ -234,7 +236,7 @@ def _select(
     """Select anchors among the candidates, and certify them; runs on the driver."""
     view, plan, found = voted.view, voted.plan, voted.found
     directions = plan.planes.regenerate()
-    candidates = _candidates(voted, known)
+    candidates = _gather_candidates(voted, known)
     chosen = _conquer(candidates, found.votes, directions[: plan.planes.count], plan, n_anchors, settings)
     overfitted = len(view.numbers) == n_rows < len(plan.sub.mean) and plan.sub.shrinkage[0] < _MIN_LEADING_SHRINKAGE
     if overfitted and settings.selection == "candidates" and known is None and view.reading.even.band:
@@ -254,7 +256,7 @@ class _Candidates:
     known: Floats  # (r, p)
 
 
-def _candidates(voted: Voted, known: Known | None) -> _Candidates:
+def _gather_candidates(voted: Voted, known: Known | None) -> _Candidates:
     found = voted.found.votes
     if known is None:
         return _Candidates(found.rows, found.places, np.zeros((0, len(voted.plan.sub.mean))))
@@ -271,7 +273,7 @@ def _copy_distance(dtype: np.dtype[Any], seen: SubspaceCoordinates) -> float:
     return share * float(np.sqrt((seen.offset**2).sum())) * 2.0**POSITION_BITS
 
 
-def _features(settings: Settings, view: Preprocessed, sub: moments.Subspace) -> Floats | None:
+def _ensemble_vectors(settings: Settings, view: Preprocessed, sub: moments.Subspace) -> Floats | None:
     """Vectors that some ensembles draw from, in coordinates of the subspace; None for the others."""
     if settings.ensemble == "data":
         return ((view.scaled - sub.mean) * sub.feature_weights) @ sub.basis

@@ -125,12 +125,12 @@ def check_views(views: Any, n_features: int) -> tuple[Numbers, Numbers, Numbers]
     """
     if not isinstance(views, list | tuple | np.ndarray) or not getattr(views, "ndim", 1) or len(views) != _N_VIEWS:
         what = f"{len(views)} of them" if isinstance(views, list | tuple) else repr(views)
-        _refuse(f"received {what}")
-    groups = [_columns(group, n_features) for group in views]
+        _refuse_views(f"received {what}")
+    groups = [_column_numbers(group, n_features) for group in views]
     every = np.concatenate(groups)
     if len(np.unique(every)) < len(every):
         values, counts = np.unique(every, return_counts=True)
-        _refuse(f"column {values[counts > 1][0]} is in more than one place")
+        _refuse_views(f"column {values[counts > 1][0]} is in more than one place")
     return groups[0], groups[1], groups[2]
 
 
@@ -141,21 +141,21 @@ def split_views(n_features: int, seed: int) -> tuple[Numbers, Numbers, Numbers]:
     return first, second, third
 
 
-def _columns(group: Any, n_features: int) -> Numbers:
+def _column_numbers(group: Any, n_features: int) -> Numbers:
     every = np.arange(n_features, dtype=np.int64)
     chosen = group if isinstance(group, slice) else np.asarray(group)
     if not isinstance(chosen, slice) and not chosen.size:
-        _refuse(f"the group {group!r} holds no column")
+        _refuse_views(f"the group {group!r} holds no column")
     try:
         found = every[chosen]
     except IndexError as error:
-        _refuse(f"{error} (columns 0 to {n_features - 1})")
+        _refuse_views(f"{error} (columns 0 to {n_features - 1})")
     if found.ndim != 1 or not len(found):
-        _refuse(f"the group {group!r} is no list of columns")
+        _refuse_views(f"the group {group!r} is no list of columns")
     return np.asarray(found)
 
 
-def _refuse(what: str) -> NoReturn:
+def _refuse_views(what: str) -> NoReturn:
     msg = (
         "views must be three disjoint groups of columns, for example "
         f"views=[slice(0, 10), slice(10, 20), slice(20, 30)]; {what}"
@@ -211,10 +211,11 @@ def moment_coordinates(rows: Rows, views: Views, planes: Planes, run: Run) -> Fl
     state = _State(views, planes, exponents)  # type: ignore[arg-type]
     axes, etas = planes.axes(), planes.etas()
     seen = [
-        _terms(state, views, axes, etas) for _, views in _slices(state, np.arange(len(planes.sample[0])), planes.sample)
+        _terms(state, views, axes, etas)
+        for _, views in _cut_views(state, np.arange(len(planes.sample[0])), planes.sample)
     ]
     terms, weights = (np.concatenate(parts) for parts in zip(*seen, strict=True))
-    units = (_units(weights, axis=0), np.full(terms.shape[1], _units(terms, axis=None)))
+    units = (_rounding_unit(weights, axis=0), np.full(terms.shape[1], _rounding_unit(terms, axis=None)))
     job = Pass("moments", _moment_block, add_parts)
     total = run_pass(rows, job, replace(state, units=units), run)
     levels = 2 if planes.given is None else 1
@@ -235,12 +236,12 @@ def rows_outside(
     return low, high
 
 
-def _cuts(state: _State, start: int, columns: Sequence[Any]) -> Iterator[tuple[Numbers, Three]]:
+def _cuts_of_block(state: _State, start: int, columns: Sequence[Any]) -> Iterator[tuple[Numbers, Three]]:
     for numbers, views in state.views.tiles(columns, start):
-        yield from _slices(state, numbers, views)
+        yield from _cut_views(state, numbers, views)
 
 
-def _slices(state: _State, numbers: Numbers, views: Three) -> Iterator[tuple[Numbers, Three]]:
+def _cut_views(state: _State, numbers: Numbers, views: Three) -> Iterator[tuple[Numbers, Three]]:
     step = max(16, _CUT_ENTRIES // max(2 * state.planes.count, state.planes.n_pairs))
     first, second, third = views
     for begin in range(0, len(numbers), step):
@@ -248,7 +249,7 @@ def _slices(state: _State, numbers: Numbers, views: Three) -> Iterator[tuple[Num
         yield numbers[some], (first[some], second[some], third[some])
 
 
-def _units(values: Floats, axis: int | None) -> Floats:
+def _rounding_unit(values: Floats, axis: int | None) -> Floats:
     """Unit to which values are rounded: 30 bits below their root mean square."""
     return exact.power_of_two(np.sqrt(np.mean(values**2, axis=axis))) * _RELATIVE_UNIT
 
@@ -256,12 +257,12 @@ def _units(values: Floats, axis: int | None) -> Floats:
 def _terms(state: _State, views: Three, axes: Axes, etas: Floats) -> tuple[Floats, Floats]:
     """Terms (n, l s) of the first moment, and weights (n, q) of all moments, in units of all rows."""
     first, second, third = state.exponents
-    terms = _scaled(*outer_products(*views[:2], axes), first + second)
-    weights = _scaled(*inner_products(views[2], etas), third)
+    terms = _in_one_unit(*outer_products(*views[:2], axes), first + second)
+    weights = _in_one_unit(*inner_products(views[2], etas), third)
     return terms, np.hstack([np.ones((len(weights), 1)), weights])
 
 
-def _scaled(values: Floats, exponents: NDArray[np.int32], exponent: int) -> Floats:
+def _in_one_unit(values: Floats, exponents: NDArray[np.int32], exponent: int) -> Floats:
     """Convert values with an exponent per row to one unit, shape (n, l s)."""
     return np.ldexp(values, (exponents - exponent)[:, None, None]).reshape(len(values), -1)
 
@@ -272,7 +273,7 @@ def _moment_block(state: _State, start: int, *columns: Any) -> exact.Total:
     axes, etas = state.planes.axes(), state.planes.etas()
     nothing = np.zeros((0, len(weight_unit))), np.zeros((0, len(unit)))
     total = exact.product_total(*nothing, weight_unit, unit)
-    for _, views in _cuts(state, start, columns):
+    for _, views in _cuts_of_block(state, start, columns):
         terms, weights = _terms(state, views, axes, etas)
         total = total + exact.product_total(weights, terms, weight_unit, unit)
     return total
@@ -282,7 +283,7 @@ def _outside_block(state: _State, start: int, *columns: Any) -> ArgBest:
     assert state.inner is not None
     axes = state.planes.axes()
     found = ArgBest.empty((2, state.planes.count))
-    for numbers, views in _cuts(state, start, columns):
+    for numbers, views in _cuts_of_block(state, start, columns):
         keys = cosine_keys(outer_products(*views[:2], axes)[0])
         found += ArgBest.of_rows(keys_outside(keys, *state.inner), numbers)
     return found
@@ -347,10 +348,10 @@ def paper_mixture(rows: Rows, views: Views, n_components: int, settings: Setting
     """
     anchors = paper_anchors_of_views(rows, views, n_components, settings, run)
     means = fetch_views(rows, views, anchors.indices, run)
-    return PaperMixture(anchors, means, _weights(rows, views, means, run))
+    return PaperMixture(anchors, means, _solve_weights(rows, views, means, run))
 
 
-def _weights(rows: Rows, views: Views, means: Three, run: Run) -> Floats:
+def _solve_weights(rows: Rows, views: Views, means: Three, run: Run) -> Floats:
     """Solve for the weights by non-negative least squares in Gram form, from the moment on the anchors' axes."""
     axes = (integer_axes(means[0]), integer_axes(means[1]))
     planes = Planes("given", 0, len(means[0]), 1, means, axes)

@@ -183,7 +183,7 @@ class Checkpoint:
 
     def value(self, name: str, inputs: Any, compute: Callable[[], Any]) -> Any:
         """Return the kept value of a pass, or compute and keep it; inputs: what it depends on besides the data."""
-        key, path = self._place(name, inputs)
+        key, path = self._key_and_path(name, inputs)
         found = self._read(path, key)
         if found is not None:
             return found[1]
@@ -193,10 +193,10 @@ class Checkpoint:
 
     def keep(self, name: str, inputs: Any, value: Any) -> None:
         """Keep the value of a pass."""
-        key, path = self._place(name, inputs)
+        key, path = self._key_and_path(name, inputs)
         self._write(path, to_bytes((key, value)))
 
-    def _place(self, name: str, inputs: Any) -> tuple[str, str]:
+    def _key_and_path(self, name: str, inputs: Any) -> tuple[str, str]:
         key = digest((self.facts, None if self.content is None else self.content.sums, name, inputs))
         return key, f"{self.root}/{name}-{key[:32]}.npz"
 

@@ -99,7 +99,7 @@ class _SharedStore(WrapperStore[Any]):
 
     async def set(self, key: str, value: Buffer) -> None:  # numpydoc ignore=GL08
         if not await self.exists(self._found.key):
-            self._refuse(f"finds no array there ({self._found.key} is missing)")
+            self._raise_mismatch(f"finds no array there ({self._found.key} is missing)")
         await super().set(key, value)
 
     async def _require_same(self, prototype: BufferPrototype, *, again: bool = False) -> None:
@@ -110,14 +110,16 @@ class _SharedStore(WrapperStore[Any]):
         found = self._found
         value = await super().get(found.key, prototype)
         if value is None:
-            self._refuse(f"finds no array there ({found.key} is missing)")
+            self._raise_mismatch(f"finds no array there ({found.key} is missing)")
         elif _metadata_text(value.to_bytes()) != found.text:
-            self._refuse(f"finds another array there ({_difference(_metadata_text(value.to_bytes()), found.text)})")
+            self._raise_mismatch(
+                f"finds another array there ({_difference(_metadata_text(value.to_bytes()), found.text)})"
+            )
         elif found.chunk is not None and not await self.exists(found.chunk):
-            self._refuse(f"finds no chunk {found.chunk} there")
+            self._raise_mismatch(f"finds no chunk {found.chunk} there")
         _seen.add(place)
 
-    def _refuse(self, what: str) -> None:
+    def _raise_mismatch(self, what: str) -> None:
         where = f"{self}/{self._found.key.rpartition('/')[0]}".rstrip("/")
         msg = f"the array is at {where}, but {this_process()} {what}; {SHARE}"
         raise InvalidInputError(msg)

@@ -350,12 +350,12 @@ class _NpyFile:
         try:
             held = np.load(self.path, mmap_mode="r", allow_pickle=False)
         except FileNotFoundError as error:
-            raise InvalidInputError(self._elsewhere("finds no file")) from error
+            raise InvalidInputError(self._mismatch("finds no file")) from error
         if (held.shape, held.dtype) != (self.shape, self.dtype):
-            raise InvalidInputError(self._elsewhere(f"finds an array of shape {held.shape} and dtype {held.dtype}"))
+            raise InvalidInputError(self._mismatch(f"finds an array of shape {held.shape} and dtype {held.dtype}"))
         return np.array(held[index])
 
-    def _elsewhere(self, what: str) -> str:
+    def _mismatch(self, what: str) -> str:
         return (
             f"the array of shape {self.shape} and dtype {self.dtype} is at {self.path}, but {this_process()} {what} "
             f"there; {SHARE}"

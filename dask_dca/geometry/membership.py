@@ -44,7 +44,7 @@ class _PointStates:
     proofs: Floats | None  # (n, p)
 
 
-def contained(
+def points_in_cone(
     X: Floats, cone: Cone, *, exact: bool = True, tolerance: float = 1e-9, proofs: Floats | None = None
 ) -> Mask:
     """Determine which points lie inside a cone.

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.spatial import ConvexHull, QhullError
 
-from dask_dca.geometry.membership import contained
+from dask_dca.geometry.membership import points_in_cone
 from dask_dca.geometry.nnls import cone_residuals
 from dask_dca.geometry.planes import binary_scale
 from dask_dca.geometry.separation import prepare_cone, unit_rows
@@ -295,7 +295,7 @@ def backward_removal(
     left = np.flatnonzero(P.any(axis=1))
     extreme = _proven_extremes(P, left, tolerance) if planes else left[:0]
     if len(extreme):
-        left = left[np.isin(left, extreme) | ~contained(P[left], prepare_cone(P[extreme]), tolerance=tolerance)]
+        left = left[np.isin(left, extreme) | ~points_in_cone(P[left], prepare_cone(P[extreme]), tolerance=tolerance)]
     for i in left[::-1]:  # from the last, so that of equal rows the first is left
         others = left[left != i]
         if i not in extreme and cone_distance(P[i], P[others]) <= tolerance:
@@ -358,7 +358,7 @@ def cover(points: ArrayLike, chosen: ArrayLike, *, tolerance: float = 1e-9) -> i
     3
     """
     P = np.asarray(points, dtype=np.float64)
-    return int(contained(P, prepare_cone(P[np.asarray(chosen, dtype=np.intp)]), tolerance=tolerance).sum())
+    return int(points_in_cone(P, prepare_cone(P[np.asarray(chosen, dtype=np.intp)]), tolerance=tolerance).sum())
 
 
 def covered_energy(points: ArrayLike, chosen: ArrayLike) -> float:
@@ -446,7 +446,7 @@ def greedy_cover(
             break
     for i in chosen[::-1] if n_anchors is None else []:  # what the others cover is not needed
         rest = [j for j in chosen if j != i]
-        if rest and contained(P[[i]], prepare_cone(P[rest]), tolerance=tolerance).all():
+        if rest and points_in_cone(P[[i]], prepare_cone(P[rest]), tolerance=tolerance).all():
             chosen = rest
     return np.array(chosen, dtype=np.int64)
 

@@ -265,7 +265,7 @@ def test_given_axes_are_whole_numbers():
 def test_true_means_get_the_true_weights():
     X, _, labels, means = mixture(n=5000, seed=2, noise=0.3, planted=False)
     three = tuple(means[:, group] for group in GROUPS.groups)
-    found = paper_views._weights(as_rows(X), GROUPS, three, Run())
+    found = paper_views._solve_weights(as_rows(X), GROUPS, three, Run())
     np.testing.assert_allclose(found, np.bincount(labels) / len(X), atol=0.01)
 
 

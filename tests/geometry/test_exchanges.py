@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 from dask_dca.geometry.exact import PIECE_ROWS, padded
-from dask_dca.geometry.membership import contained
+from dask_dca.geometry.membership import points_in_cone
 from dask_dca.geometry.nnls import exchange_supports
 from dask_dca.geometry.separation import face_normals, is_proof, prepare_cone
 
@@ -77,7 +77,7 @@ def test_points_on_faces_and_just_outside(shape, exact):
     G = rng.random(shape)
     cone = prepare_cone(G)
     few = rng.random((300, shape[0])) * (rng.random((300, shape[0])) < 0.2)
-    assert contained(few @ G, cone, exact=exact).all()
+    assert points_in_cone(few @ G, cone, exact=exact).all()
     far = rng.dirichlet(np.full(shape[0], 0.5), 200) @ G + 0.3 * rng.standard_normal((200, shape[1]))
     foot = np.array([nnls(G.T, x)[0] for x in far]) @ G
     sizes = np.linalg.norm(foot, axis=1)
@@ -85,7 +85,7 @@ def test_points_on_faces_and_just_outside(shape, exact):
     away = (far - foot)[clear] / np.linalg.norm(far - foot, axis=1)[clear, None]
     X = foot[clear] + np.tan(np.deg2rad(0.1)) * sizes[clear, None] * away
     proofs = np.zeros_like(X)
-    inside = contained(X, cone, exact=exact, proofs=proofs)
+    inside = points_in_cone(X, cone, exact=exact, proofs=proofs)
     assert is_proof(proofs[~inside], X[~inside], G).all()
     if exact or cone.complete:
         assert not inside.any()

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog, nnls
 
-from dask_dca.geometry.membership import contained
+from dask_dca.geometry.membership import points_in_cone
 from dask_dca.geometry.separation import is_proof, prepare_cone
 
 COMPLETE, FEW, MANY = (5, 12), (9, 4), (24, 9)  # rays and dimensions: independent, all faces known, neither
@@ -49,7 +49,7 @@ def test_no_point_inside_is_called_outside(seed, k, p, exact, tolerance, signed)
     G = rng.integers(-20 if signed else 0, 21, (k, p)).astype(float)
     F = rng.integers(0, 30, (40, k)) * (rng.random((40, k)) < rng.random())
     X = np.vstack([F @ G, G, 7 * G, G.sum(axis=0)[None]])
-    assert contained(X, prepare_cone(G), exact=exact, tolerance=tolerance).all()
+    assert points_in_cone(X, prepare_cone(G), exact=exact, tolerance=tolerance).all()
 
 
 @given(
@@ -67,7 +67,7 @@ def test_proofs_hold_in_exact_arithmetic(seed, shape, signed, scale):
     X[:10] = rng.dirichlet(np.ones(shape[0]), 10) @ G + 10.0 ** rng.integers(-8, 0, (10, 1)) * X[:10]
     proofs = np.full(X.shape, np.nan)
     cone = prepare_cone(G)
-    inside = contained(X * scale, cone, proofs=proofs)
+    inside = points_in_cone(X * scale, cone, proofs=proofs)
     assert not proofs[inside].any()
     assert is_proof(proofs[~inside], X[~inside], G).all()
     if not cone.is_pointed:  # the proofs hold up to rounding there
@@ -86,7 +86,7 @@ def test_it_agrees_with_a_linear_program(seed, k, p, signed, spread):
     G = rng.standard_normal((k, p)) if signed else rng.random((k, p))
     X = rng.dirichlet(np.full(k, 0.3), 12) @ G
     X[6:] += (3.0 if spread else 0.1) * rng.standard_normal((6, p))
-    inside = contained(X, prepare_cone(G))
+    inside = points_in_cone(X, prepare_cone(G))
     # a linear program knows the cone to 1e-7 only: such points are not asked
     clear = [i for i in range(12) if not 1e-12 < nnls(G.T, X[i])[1] < 1e-5]
     assert [bool(inside[i]) for i in clear] == [is_inside(X[i], G) for i in clear]
@@ -106,9 +106,9 @@ def test_points_just_outside_a_face_are_found(shape, exponent):
     keep = size > 1e-3
     X = foot[keep] + (10.0**exponent / size[keep])[:, None] * out[keep] * np.linalg.norm(foot[keep], axis=1)[:, None]
     cone = prepare_cone(G)
-    assert not contained(X, cone).any()
-    assert contained(foot[keep], cone).all()
-    assert contained(X, cone, tolerance=10.0**exponent * 1.1).all()
+    assert not points_in_cone(X, cone).any()
+    assert points_in_cone(foot[keep], cone).all()
+    assert points_in_cone(X, cone, tolerance=10.0**exponent * 1.1).all()
 
 
 @pytest.mark.parametrize("shape", [COMPLETE, FEW])
@@ -118,7 +118,7 @@ def test_planes_alone_are_exact_where_all_faces_are_known(shape):
     X = G.mean(axis=0) + 2.0 * (rng.dirichlet(np.ones(len(G)), 300) @ G - G.mean(axis=0))
     cone = prepare_cone(G)
     assert cone.complete
-    inside = contained(X, cone, exact=False)
+    inside = points_in_cone(X, cone, exact=False)
     assert 10 < inside.sum() < 290
     assert inside.tolist() == [is_inside(x, G) for x in X]
 
@@ -129,7 +129,7 @@ def test_without_exact_few_points_outside_are_missed():
     X = G.mean(axis=0) + 3.0 * (rng.dirichlet(np.ones(len(G)), 400) @ G - G.mean(axis=0))
     cone = prepare_cone(G)
     assert not cone.complete
-    quick, exact = contained(X, cone, exact=False), contained(X, cone)
+    quick, exact = points_in_cone(X, cone, exact=False), points_in_cone(X, cone)
     assert (quick | ~exact).all()
     assert (quick & ~exact).sum() < 0.25 * (~exact).sum()
 
@@ -138,12 +138,12 @@ def test_cones_that_hold_lines():
     rng = np.random.default_rng(3)
     X = rng.standard_normal((50, 3))
     everything = np.vstack([np.eye(3), -np.ones((1, 3))])
-    assert contained(X, prepare_cone(everything), exact=False).all()
+    assert points_in_cone(X, prepare_cone(everything), exact=False).all()
     halfspace = np.vstack([np.eye(3)[:2], -np.eye(3)[:2], [[0.0, 0.0, 1.0]]])
-    assert contained(X, prepare_cone(halfspace), exact=False).tolist() == (X[:, 2] >= 0).tolist()
+    assert points_in_cone(X, prepare_cone(halfspace), exact=False).tolist() == (X[:, 2] >= 0).tolist()
     line = np.array([[1.0, 2.0, 3.0], [-1.0, -2.0, -3.0]])
     on = np.outer(X[:, 0], line[0])
-    assert contained(np.vstack([on, X]), prepare_cone(line)).tolist() == [True] * 50 + [False] * 50
+    assert points_in_cone(np.vstack([on, X]), prepare_cone(line)).tolist() == [True] * 50 + [False] * 50
 
 
 def test_rows_and_rays_of_no_use():
@@ -152,12 +152,12 @@ def test_rows_and_rays_of_no_use():
     X = np.vstack([np.zeros((1, 6)), G, -G, G[:1] - 1e-3])
     expected = [True] + [True] * 4 + [False] * 5
     for generators in (G, doubled):
-        assert contained(X, prepare_cone(generators)).tolist() == expected
+        assert points_in_cone(X, prepare_cone(generators)).tolist() == expected
     only_zero = prepare_cone(np.zeros((2, 6)))
     proofs = np.zeros_like(X)
-    assert contained(X, only_zero, proofs=proofs).tolist() == [True] + [False] * 9
+    assert points_in_cone(X, only_zero, proofs=proofs).tolist() == [True] + [False] * 9
     assert ((proofs[1:] * X[1:]).sum(axis=1) < 0).all()
-    assert contained(np.zeros((0, 6)), prepare_cone(G)).shape == (0,)
+    assert points_in_cone(np.zeros((0, 6)), prepare_cone(G)).shape == (0,)
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e30, 1e300])
@@ -166,10 +166,10 @@ def test_lengths_do_not_matter(scale):
     G = rays(*MANY, 2)
     X = rng.dirichlet(np.ones(len(G)), 60) @ G
     X[30:] += 0.2 * rng.standard_normal((30, 9))
-    expected = contained(X, prepare_cone(G))
+    expected = points_in_cone(X, prepare_cone(G))
     assert 25 < expected.sum() < 55
-    assert contained(X * scale, prepare_cone(G)).tolist() == expected.tolist()
-    assert contained(X, prepare_cone(G * scale)).tolist() == expected.tolist()
+    assert points_in_cone(X * scale, prepare_cone(G)).tolist() == expected.tolist()
+    assert points_in_cone(X, prepare_cone(G * scale)).tolist() == expected.tolist()
 
 
 def test_more_planes_prove_more():
@@ -198,5 +198,5 @@ def test_without_exact_points_next_to_faces_of_many_rays_get_a_few_rounds_and_no
     cone = prepare_cone(G)
     assert cone.is_pointed
     assert not cone.complete
-    assert not contained(outside, cone).any()
-    assert contained(outside, cone, exact=False).mean() > 0.5
+    assert not points_in_cone(outside, cone).any()
+    assert points_in_cone(outside, cone, exact=False).mean() > 0.5
