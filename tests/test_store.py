@@ -261,7 +261,7 @@ def tampered(saved, target, change):
         (lambda r: r | {"attributes": r["attributes"] | {"n_zero_rows_": -3}}, "n_zero_rows_"),
         (lambda r: r | {"format": -1}, "format"),
         (lambda r: r | {"arrays": {k: v for k, v in r["arrays"].items() if k != "components_"}}, "no 'components_'"),
-        (lambda r: r | {"arrays": r["arrays"] | {"../../x_": r["arrays"]["votes_"]}}, "no fitted attribute"),
+        (lambda r: r | {"arrays": r["arrays"] | {"../../x_": r["arrays"]["votes_"]}}, "not a fitted attribute"),
         (lambda r: r | {"arrays": r["arrays"] | {"votes_": {"dtype": "|O", "shape": [3], "sha256": ""}}}, "votes_"),
         (lambda r: r | {"arrays": r["arrays"] | {"votes_": r["arrays"]["votes_"] | {"shape": [2]}}}, "votes_"),
         (lambda r: "NMF", "not a saved model"),

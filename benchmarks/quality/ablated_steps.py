@@ -281,7 +281,7 @@ STEPS: dict[str, dict[str, Step]] = {
     "mixture, many rows": {
         "passes over all rows": Step({"max_iter": 0}),
         "steps on the sample after a pass": Step(instead={"models.mixture.em._MAX_SAMPLE_STEPS": 0}),
-        "passes over the whole sample": Step(instead={"models.mixture.learning._polished": _second}),
+        "passes over the whole sample": Step(instead={"models.mixture.learning._run_final_passes": _second}),
     },
     "hmm": HMM,
     "hmm, many frames": {

@@ -187,7 +187,7 @@ def test_the_bound_of_topics_is_the_perplexity_of_what_was_fitted(seed, bursts):
     assert model.bound_ == pytest.approx(np.exp(-likelihoods / counts.sum()), rel=0.05)
     other = LatentDirichletAllocation(3, random_state=seed, max_iter=30).fit(counts)
     assert model.bound_ < 1.02 * other.bound_  # which bounds it
-    with pytest.raises(AttributeError, match="bound_ is what steps of EM end at"):
+    with pytest.raises(AttributeError, match="bound_ comes from EM steps"):
         _ = dca.LatentDirichletAllocation(3, method="paper").fit(counts).bound_
 
 

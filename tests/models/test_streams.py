@@ -136,7 +136,7 @@ def test_an_array_that_grew_is_read_from_where_it_ended(name, tmp_path):
         late = MODELS[name][0]().fit(data, **lengths(name, X), resume=early)
         assert fitted_bytes(late) == expected
     assert early.n_samples_seen_ == 200
-    with pytest.raises(InvalidInputError, match="200 rows, all of which"):
+    with pytest.raises(InvalidInputError, match="200 rows, and the model to be resumed"):
         MODELS[name][0]().fit(X[:200], **lengths(name, X[:200]), resume=early)
 
 

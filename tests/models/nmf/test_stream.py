@@ -147,7 +147,7 @@ def test_after_fit_the_anchors_stand_for_its_rows():
 
 def test_nothing_new_and_no_model_are_refused():
     X = mixtures()
-    with pytest.raises(InvalidInputError, match="300 rows, all of which"):
+    with pytest.raises(InvalidInputError, match="300 rows, and the model to be resumed"):
         dca.NMF(4).fit(X, resume=streamed([X]))
     for model in (dca.NMF(4), "model.zarr"):
         with pytest.raises(InvalidParameterError, match="resume must be a fitted NMF"):
