@@ -15,7 +15,7 @@ from dask_dca.engine.passes import Pass, run_pass
 from dask_dca.engine.sampling import call, hold_pass, hold_rows
 from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.engine.weights import draw_rows
-from dask_dca.errors import InvalidParameterError
+from dask_dca.errors import InvalidInputError, InvalidParameterError
 from dask_dca.geometry.exact import piecewise_matmul, power_of_two
 from dask_dca.models.nmf.free import (
     NO_PENALTY,
@@ -119,6 +119,7 @@ _WHOLE_TOL: Final = 1e-4  # the same tolerance if the sample is all rows
 _PASS_TOL: Final = 1e-3  # tolerance of the passes: decrease of the loss, relative to the first loss
 _RELATIVE_UNIT: Final = 2.0**-19  # unit of entries and coefficients in exact sums, relative to their greatest value
 _MIN_ENTRY: Final = 2.0**-40  # minimum of a feature's greatest entry, for its unit
+_MIN_PEAK_COUNT: Final = 2.0**-30  # minimum of the greatest count, so that small rates are not zero beside it
 
 
 @dataclass(frozen=True)
@@ -223,8 +224,17 @@ def counts_basis(rows: Rows, anchors: Floats, settings: BasisSettings, run: Run)
 
 
 def _as_counts(n_features: int, found: tuple[Numbers, Numbers, Numbers, Floats]) -> sparse.csr_array:
-    """Assemble what `take_counts_block` returned to sparse rows, in the order of their numbers."""
+    """Assemble what `take_counts_block` returned to sparse rows, in the order of their numbers.
+
+    Raises InvalidInputError: the greatest count is too small.
+    """
     numbers, lengths, columns, values = found
+    if 0.0 < (most := float(values.max(initial=0.0))) < _MIN_PEAK_COUNT:
+        msg = (
+            f"the greatest entry of X is {most:.3g}, and beta_loss='kullback-leibler' is for counts; "
+            f"multiply X first, for example X = X / {most:.0e}"
+        )
+        raise InvalidInputError(msg)
     ends = np.concatenate([[0], np.cumsum(lengths)])
     return sparse.csr_array((values, columns, ends), shape=(len(numbers), n_features))[np.argsort(numbers)]
 

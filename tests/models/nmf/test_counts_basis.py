@@ -107,3 +107,11 @@ def test_quotients_of_rows_have_the_same_bits_beside_any_others(k):
     np.testing.assert_allclose(whole.toarray(), X.toarray() / (W @ H), rtol=1e-12)
     for some in (slice(0, 1), slice(3, 20), slice(41, 60)):
         np.testing.assert_array_equal(quotients(X[some], W[some], H).data, whole[some].data)
+
+
+@pytest.mark.parametrize("scale", [1e-13, 1e-20, 1e-300])
+def test_numbers_far_too_small_for_counts_are_refused(scale):
+    """Components became zero: rates have a least one."""
+    with pytest.raises(dca.errors.InvalidInputError, match="multiply X first, for example X = X / "):
+        fitted().fit(counts() * scale)
+    assert fitted().fit(counts() * 1e-9).components_.any(axis=1).all()
