@@ -64,8 +64,8 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
         Number K of rows on which all others are coded; by default 2,000, or all if there are fewer.
     subspace_dim : int or "auto", default "auto"
         Dimension of a cluster's subspace; by default 12, or half of the sketch's if that is less. Too high a
-        dimension costs little accuracy, too low a dimension much. It is halved while sweeps leave a cluster without
-        rows; `subspace_dim_` is the one that was used.
+        dimension costs little accuracy, too low a dimension much. It is halved if a cluster loses all of its rows
+        otherwise; `subspace_dim_` is the dimension that was used.
     damping : float or "auto", default "auto"
         Directions of the sketch are divided by this power of their energy: 0 for none, 0.25 for images of the same
         objects under changing light. "auto" is 0, and 0.05 with codes on more landmarks if the graph of codes has no

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -241,7 +242,7 @@ def _cluster_sample(placed: Floats, coded: CodedSample, settings: ClusterSetting
                 codes = sparse_codes(coded.coefficients, (ranks / scale) ** power)
                 cuts.append(_cut_graph(coded, codes, _spectrum_of_codes(codes, coded.chosen, coded.n_wanted), settings))
             cuts.sort(key=lambda cut: partition_loss(coded.rows, cut.labels, len(cut.centres), settings.subspace_dim))
-        rule, sweeps = _refine_cut(coded, cuts[0], settings)
+        rule, sweeps = _refine_best_cut(coded, cuts, settings)
         rule, labels = _number_by_size(rule, label_rows(placed, rule))
     return Clusters(rule, labels, coded.spectrum.values, coded.n_wanted, sweeps)
 
@@ -261,16 +262,20 @@ def _cut_graph(coded: CodedSample, codes: Codes, seen: GraphSpectrum, settings: 
     return GraphCut(nodes, labels, centres)
 
 
-def _refine_cut(coded: CodedSample, cut: GraphCut, settings: ClusterSettings) -> tuple[ClusterRule, int]:
-    """Run k-subspaces from a cut, at half the dimension again while a cluster loses all of its rows.
+def _refine_best_cut(coded: CodedSample, cuts: list[GraphCut], settings: ClusterSettings) -> tuple[ClusterRule, int]:
+    """Run k-subspaces from one cut after the other, then at half the dimension, until no cluster loses all rows.
 
     A subspace of too many dimensions can contain the rows of other clusters. Returns the rule, and number of sweeps.
     """
-    rows, k, rank = coded.rows, len(cut.centres), settings.subspace_dim
-    bases, sweeps = Bases(np.zeros((k, rows.shape[1], 0)), np.zeros((k, rows.shape[1]))), 0
-    while settings.max_iter and rank:
-        bases, sweeps = k_subspaces(rows, cut.labels, k, rank, settings.max_iter)
-        rank = 0 if len(np.unique(residuals(rows, bases).argmin(axis=1))) == k else rank // 2
+    rows, d = coded.rows, coded.rows.shape[1]
+    ranks = [settings.subspace_dim >> i for i in range(settings.subspace_dim.bit_length())]
+    for rank, cut in itertools.product(ranks, cuts):
+        k, sweeps = len(cut.centres), 0
+        bases = Bases(np.zeros((k, d, 0)), np.zeros((k, d)))
+        if settings.max_iter:
+            bases, sweeps = k_subspaces(rows, cut.labels, k, rank, settings.max_iter)
+        if not settings.max_iter or len(np.unique(residuals(rows, bases).argmin(axis=1))) == k:
+            break
     return ClusterRule(bases, rows[coded.chosen], cut.nodes, cut.centres, coded.ridge), sweeps
 
 

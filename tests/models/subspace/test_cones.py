@@ -125,8 +125,8 @@ def test_anchors_of_a_cone_are_its_rays():
 
 def test_a_cone_without_rows_has_no_anchors():
     cone = measure_cone(np.zeros((0, 3)), np.zeros((3, 2)))
-    nobody = ArgBest(np.full(20, -np.inf), np.full(20, np.iinfo(np.int64).max), np.zeros((20, 2)))
-    assert len(choose_anchors(cone, nobody, draw_directions(cone, "gaussian", 0, 10), 4, 3).rows) == 0
+    nothing = ArgBest(np.full(20, -np.inf), np.full(20, np.iinfo(np.int64).max), np.zeros((20, 2)))
+    assert len(choose_anchors(cone, nothing, draw_directions(cone, "gaussian", 0, 10), 4, 3).rows) == 0
 
 
 def test_anchors_are_shared_out_by_what_they_add():
