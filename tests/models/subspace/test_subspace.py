@@ -207,7 +207,7 @@ def test_fewer_distinct_rows_than_clusters(options):
     if "method" in options:
         labels = dca.SubspaceClustering(5, **options).fit(X).labels_
     else:
-        with pytest.warns(FewerAnchorsWarning, match="only 3 clusters"):
+        with pytest.warns(FewerAnchorsWarning, match="only 3 of the 5 clusters"):
             labels = dca.SubspaceClustering(5, **options).fit(X).labels_
         assert len(set(labels)) == 3
     assert len(set(labels[:30])) == len(set(labels[30:50])) == len(set(labels[50:])) == 1
