@@ -58,7 +58,7 @@ def _states(model: Any) -> Section:
         order = [i for i in np.argsort(-symbols, kind="stable")[:_N_SYMBOLS].tolist() if symbols[i] >= _MIN_PROBABILITY]
         shown = ", ".join(f"{i} ({percent(float(symbols[i]))})" for i in order)
         anchor = int(model.anchor_symbols_[j])
-        lasts = formatted(float(last[j])) if last[j] < 1e6 else "for good"
+        lasts = formatted(float(last[j])) if last[j] < 1e6 else "forever"
         lines.append((f"state {j}", lasts, shown, str(anchor) if anchor >= 0 else "none"))
     head = ("state", "frames it lasts", "most probable symbols", "anchor symbol")
     note = omission(model.n_components_, len(lines), "states", "emissionprob_")
@@ -82,7 +82,7 @@ def _support(model: Any) -> Section:
     lines = tuple((str(i), formatted(float(score), 5)) for i, score in enumerate(scores))
     table = Table("Starts, the best first", ("start", "log likelihood per frame of the sample"), lines)
     lead = "One start is from anchor symbols, the others are random; the best on a sample is followed over all frames."
-    return Section("What the states rest on", (lead,), (*refinement(model), *([table] if len(lines) else [])))
+    return Section("Evidence for the states", (lead,), (*refinement(model), *([table] if len(lines) else [])))
 
 
 def _readings(model: Any) -> list[Caveat]:

@@ -75,7 +75,7 @@ def _states(model: Any) -> Section:
     lines: list[tuple[str | Bar, ...]] = []
     shares = model.state_counts_ / total
     for j in range(min(model.n_components_, MAX_LINES)):
-        lasts = formatted(float(last[j])) if last[j] < 1e6 else "for good"
+        lasts = formatted(float(last[j])) if last[j] < 1e6 else "forever"
         row = (f"state {j}", percent(float(shares[j])), lasts, f"{int(model.anchor_indices_[j])}")
         lines.append((*row, Bar(float(shares[j] / shares.max()))))
     head = ("state", "of all frames", "frames it lasts", "typical frame", "share, drawn")
@@ -160,7 +160,7 @@ def _support(model: Any) -> Section:
     parts: list[Figure | Table] = [*refinement(model)]
     parts.append(vote_table(model, "state", state_names(model), "typical frame", "directions"))
     lead = "A state has a vote on each end of a direction to which it is the nearest state."
-    return Section("What the states rest on", (lead,), tuple(parts))
+    return Section("Evidence for the states", (lead,), tuple(parts))
 
 
 def refinement(model: Any) -> list[Figure]:
@@ -196,7 +196,7 @@ def _readings(model: Any) -> list[Caveat]:
     )
     if model.n_components == "auto":
         least, most = model.n_components_range_
-        how = "Rules that choose the number of states from the data. A wide range means that the data don't say."
+        how = "Rules that choose the number of states from the data. A wide range means that the data leave it open."
         found.append(Caveat(f"The number of states could be {least} to {most}.", how))
     return found
 

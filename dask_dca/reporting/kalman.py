@@ -91,7 +91,7 @@ def _dynamics(model: Any, values: NDArray[np.complex128]) -> Section:
     lines = []
     for i, value in enumerate(values[:MAX_LINES]):
         turn, memory = abs(float(np.angle(value))), _memory(value)
-        lasts = formatted(memory) if np.isfinite(memory) else "for ever"
+        lasts = formatted(memory) if np.isfinite(memory) else "forever"
         period = formatted(2.0 * np.pi / turn) if turn > _MIN_ANGLE else DASH
         lines.append((f"{i}", formatted(abs(value), 4), lasts, period))
     head = ("mode", "size", "memory in frames", "period in frames")
@@ -151,8 +151,8 @@ def _loadings(model: Any, shape: tuple[int, int] | None) -> list[Section]:
     lead = "How each state dimension shows in the channels."
     if (anchors >= 0).any():
         lead += (
-            " An axis is the deviation of one real frame, the anchor, from what is observed at state zero, freed "
-            "of noise."
+            " An axis is the deviation of one real frame, the anchor, from the expected frame at state zero, "
+            "without noise."
         )
     if len(weights) > _MAX_LOADINGS or shape is not None or k > _MAX_DIMENSIONS:
         figures = row_figures(model, weights.T, titles, what="axes", where="observation_matrices_", shape=shape)
@@ -183,7 +183,7 @@ def _support(model: Any) -> Section:
     numbers = [f"axis {j}" for j in range(model.n_dim_state_)]
     parts.append(vote_table(model, "axis", numbers, "frame", "directions"))
     lead = "An axis gets a vote on each direction on which its frame is an extreme one."
-    return Section("What the axes rest on", (lead,), tuple(parts))
+    return Section("Evidence for the axes", (lead,), tuple(parts))
 
 
 def _readings(model: Any, values: NDArray[np.complex128]) -> list[Caveat]:
@@ -225,7 +225,7 @@ def _warnings(model: Any, values: NDArray[np.complex128]) -> list[str]:
         )
     nowhere = np.flatnonzero(np.asarray(getattr(model, "anchor_indices_", [])) < 0)
     if len(nowhere):
-        found.append(f"No real frame stands for axis {listed(nowhere)} of the state.")
+        found.append(f"No frame corresponds to axis {listed(nowhere)} of the state.")
     if not hasattr(model, "explained_variance_ratio_"):
         return (
             [*found, "The parameters were given, not learnt from data: there is no certificate."]

@@ -127,7 +127,7 @@ def _support(model: Any) -> Section:
     anchors = [shortened(word, 30) for word in model.get_anchor_words()]
     parts.append(vote_table(model, "anchor word", anchors, "column", "directions"))
     lead = "An anchor word gets a vote on each direction on which it is an extreme one."
-    return Section("What the topics rest on", (lead,), tuple(parts))
+    return Section("Evidence for the topics", (lead,), tuple(parts))
 
 
 def _readings(model: Any, coherence: Floats | None, summary: DataSummary | None) -> list[Caveat]:
@@ -173,5 +173,5 @@ def _warnings(model: Any, coherence: Floats | None) -> list[str]:
             f"The top words of topic {listed(np.flatnonzero(coherence < _MIN_COHERENCE))} rarely co-occur in documents."
         )
     skipped = [(model.n_empty_documents_, "are empty"), (model.n_short_documents_, "have a single word")]
-    found += [f"{count:,} documents {what} and say nothing of topics." for count, what in skipped if count]
+    found += [f"{count:,} documents {what} and do not contribute to topics." for count, what in skipped if count]
     return found

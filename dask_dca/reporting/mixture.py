@@ -144,7 +144,7 @@ def _support(model: Any) -> Section:
         caption = f"Least at {best}: fewer components fit worse, more don't earn their parameters.{steps}"
         parts.append(Figure("Why this many components", label, partial(plot_criterion, model), caption))
     lead = "A component has a vote on each direction on one end of which a row of it is furthest out."
-    return Section("What the components rest on", (lead,), tuple(parts))
+    return Section("Evidence for the components", (lead,), tuple(parts))
 
 
 def _readings(model: Any, summary: DataSummary | None) -> list[Caveat]:

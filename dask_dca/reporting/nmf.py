@@ -135,7 +135,7 @@ def _support(model: Any) -> Section:
         "An anchor gets a vote on each random plane on which it is an extreme row. Near-duplicates share the votes of "
         "one ray, so a low share is no fault."
     )
-    return Section("What the anchors rest on", (lead,), (*parts, vote_table(model, "anchor", numbers)))
+    return Section("Evidence for the anchors", (lead,), (*parts, vote_table(model, "anchor", numbers)))
 
 
 def _readings(model: Any) -> list[Caveat]:
@@ -163,7 +163,7 @@ def _readings(model: Any) -> list[Caveat]:
     )
     least, most = model.n_components_range_
     if model.n_components == "auto":
-        how = "Rules that choose the number of anchors from the data. A wide range means that the data don't say."
+        how = "Rules that choose the number of anchors from the data. A wide range means that the data leave it open."
         found.append(Caveat(f"The number of anchors could be {least} to {most}.", how))
     return found
 
@@ -192,7 +192,7 @@ def _warnings(model: Any) -> list[str]:
         )
     least, most = model.n_components_range_
     if model.n_components == "auto" and most > 1.5 * least:
-        found.append(f"The data don't say how many anchors there are: rules said {least} to {most}.")
+        found.append(f"The data do not determine the number of anchors: rules suggest {least} to {most}.")
     if isinstance(model.n_components, int) and model.n_components_ < model.n_components:
         found.append(f"{model.n_components} anchors were asked for, but the data have only {model.n_components_}.")
     if model.n_pointed_ < _MIN_POINTED * model.n_subproblems_:
@@ -205,5 +205,5 @@ def _warnings(model: Any) -> list[str]:
         found.append(f"{counted(model.n_clipped_entries_, 'entry', 'entries')} below zero by rounding counted as zero.")
     unvoted = np.flatnonzero(np.asarray(model.votes_) == 0)
     if len(unvoted):
-        found.append(f"No plane voted for anchor {listed(unvoted)}: nothing vouches for it.")
+        found.append(f"No plane voted for anchor {listed(unvoted)}: no votes support it.")
     return found

@@ -117,7 +117,7 @@ def _support(model: Any) -> Section:
     numbers = [f"cluster {j}" for j in model.anchor_clusters_]
     parts.append(vote_table(model, "of", numbers, "row", "planes of a cone", chosen=_chosen(model)[0]))
     lead = "An anchor gets a vote on each random plane of its cone on which it is an extreme row."
-    return Section("What the clusters rest on", (lead,), tuple(parts))
+    return Section("Evidence for the clusters", (lead,), tuple(parts))
 
 
 def _readings(model: Any) -> list[Caveat]:
@@ -152,7 +152,7 @@ def _warnings(model: Any) -> list[str]:
         )
     if len(model.spectrum_) >= k and model.spectrum_[k - 1] < _MIN_EIGENVALUE:
         found.append(
-            f"Eigenvalue {k} is only {formatted(float(model.spectrum_[k - 1]))}: the clusters hang together with "
+            f"Eigenvalue {k} is only {formatted(float(model.spectrum_[k - 1]))}: the clusters are connected with "
             "each other."
         )
     reach = np.asarray(model.coverage_by_cluster_)
