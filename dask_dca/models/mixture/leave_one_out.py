@@ -219,7 +219,11 @@ def tune_common_pull(data: WeightedRows, responsibilities: Floats, mixture: Mixt
     away *= np.sqrt(tail_weights[few][np.arange(n), labels])[:, None]
     if n < 2:
         return shrinkage
-    costs = (_full_costs if mixture.covariance_type == "full" else _diagonal_costs)(away, shrinkage.floor)
+    if mixture.covariance_type == "full":
+        own = np.maximum(weights.sum(axis=0), 2.0)[labels]
+        costs = _full_costs(away, shrinkage.floor, own / (own - 1.0))
+    else:
+        costs = _diagonal_costs(away, shrinkage.floor)
     pull = min(costs, key=lambda tried: costs[tried])
     return replace(shrinkage, common_pull=pull * len(data) / n)
 
@@ -237,8 +241,12 @@ def _diagonal_costs(away: Floats, floor: Floats) -> dict[float, float]:
     return costs
 
 
-def _full_costs(away: Floats, floor: Floats) -> dict[float, float]:
-    """The same under one full covariance, by the pull towards its diagonal."""
+def _full_costs(away: Floats, floor: Floats, moved: Floats) -> dict[float, float]:
+    """The same under one full covariance, by the pull towards its diagonal.
+
+    moved (n,): factor by which the residual of a row grows when its component's mean is taken without the row. With
+    fewer rows than features, residuals about the full means would make nearly singular covariances look best.
+    """
     n = len(away)
     covariance = away.T @ away / n + np.diag(floor)
     deviations = np.sqrt(np.diagonal(covariance))
@@ -248,6 +256,6 @@ def _full_costs(away: Floats, floor: Floats) -> dict[float, float]:
         share, drawn = (n - 1) / (n - 1 + pull), n / (n - 1)
         own = np.maximum((1.0 - share) + share * drawn * values, _TINY)
         lengths = (squares / own).sum(axis=1)
-        short = np.maximum(1.0 - share * n / (n - 1) ** 2 * lengths, _MIN_DETERMINANT_RATIO)
-        costs[pull] = float((np.log(short) + lengths * drawn**2 / short).sum() + n * np.log(own).sum())
+        short = np.maximum(1.0 - share * moved / (n - 1) * lengths, _MIN_DETERMINANT_RATIO)
+        costs[pull] = float((np.log(short) + lengths * moved**2 / short).sum() + n * np.log(own).sum())
     return costs

@@ -140,3 +140,16 @@ def test_sorted_rows_are_sampled_well(monkeypatch):
     assert rand(labels[order], model, X[order]) > 0.95
     full = dca.GaussianMixture(5).fit(X)
     assert model.lower_bound_ == pytest.approx(full.lower_bound_, abs=0.01)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_fewer_rows_than_features_make_no_covariance_that_is_nearly_singular(seed):
+    """Rows left out kept their part in the means, so that the others told them: densities of new rows were e^-4e8."""
+    rng = np.random.default_rng(seed)
+    means, scales = 0.6 * rng.standard_normal((3, 100)), np.exp(0.7 * rng.standard_normal((3, 100)))
+    labels = np.repeat([0, 1, 2], [13, 14, 313])
+    rows = means[labels] + 0.7 * scales[labels] * rng.standard_normal((340, 100))
+    few, others = rows[:40], rows[40:]
+    for form in ("full", "auto"):
+        model = dca.GaussianMixture(3, form).fit(few)
+        assert model.score(others) > model.score(few) - 100.0
