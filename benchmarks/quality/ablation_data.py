@@ -78,6 +78,13 @@ def _pictures(name: str, seed: int) -> subspace_data.Planted:
     return _four_fifths(subspace_data.images(name), seed)
 
 
+def _some_pictures(name: str, classes: int, rows: int, seed: int) -> subspace_data.Planted:
+    """Images of some classes, and some of their rows: others for each seed."""
+    data, rng = subspace_data.images(name), np.random.default_rng(seed)
+    kept = rng.permutation(np.flatnonzero(np.isin(data.labels, rng.permutation(data.k)[:classes])))[:rows]
+    return subspace_data.Planted(data.X[kept], np.unique(data.labels[kept], return_inverse=True)[1], classes)
+
+
 def _common(span: int, noise: float, seed: int) -> subspace_data.Planted:
     return subspace_data.cones(span, noise, seed, common=True)
 
@@ -138,6 +145,10 @@ CASES: dict[str, dict[str, Callable[[int], Any]]] = {
         "common centre, span 30, noise .1": partial(_common, 30, 0.1),
         **{name: partial(_pictures, name) for name in ("YALE", "UMIST", "COIL-20")},
         "12 of 15,012 rows": subspace_data.rare_cone,
+        "20 cones of 40 rows": lambda seed: subspace_data.cones_apart(0, 0.1, seed, k=20, n=40, p=150),
+        "10 objects of COIL-20": partial(_some_pictures, "COIL-20", 10, 720),
+        "20 objects of COIL-100": partial(_some_pictures, "COIL-100", 20, 200),
+        "3000 rows of MNIST": partial(_some_pictures, "MNIST-5k", 10, 3000),
     },
     "nmf": {
         **{name: partial(_planted, name, 3000, 100, 0.3) for name in regimes.REGIMES},
