@@ -113,9 +113,9 @@ def require_size(sample: Floats, numbers: Numbers) -> None:
 
     sample (m, p): NaN where an entry is missing; numbers (m,): row numbers.
     """
-    sizes = np.abs(np.where(np.isnan(sample), 0.0, sample))
-    row, column = (int(i) for i in np.unravel_index(sizes.argmax(), sizes.shape))
-    if 0.0 < sizes[row, column] < MIN_PEAK:
+    high, low = (float(of.reduce(sample, axis=None, initial=0.0)) for of in (np.fmax, np.fmin))
+    if 0.0 < (peak := max(high, -low)) < MIN_PEAK:
+        row, column = (int(i) for i in np.argwhere(np.abs(sample) == peak)[0])
         raise InvalidInputError(out_of_range(int(numbers[row]), column, float(sample[row, column])))
 
 

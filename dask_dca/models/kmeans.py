@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _MAX_SWEEPS: Final = 100  # maximum number of sweeps of Lloyd's algorithm
 _SWEEP_TOL: Final = 1e-5  # sweeps end when the inertia falls by less than this share
 _BREATH_TOL: Final = 1e-4  # the same within a breath, which must lower the inertia by this share to be kept
+_SUM_ROWS: Final = 4096  # rows that are multiplied at once
 _JITTER: Final = 0.01  # standard deviation of the jitter of copied centres, in root mean squared distances to centres
 
 
@@ -25,7 +26,8 @@ def distinct_rows(rows: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     Returns first (m,): index of the first copy of each; place (n,): which of these each row equals.
     """
     line = np.random.default_rng(0).standard_normal(rows.shape[1])
-    _, first, place = np.unique((rows * line).sum(axis=1), return_index=True, return_inverse=True)
+    sums = [(rows[start : start + _SUM_ROWS] * line).sum(axis=1) for start in range(0, len(rows), _SUM_ROWS)]
+    _, first, place = np.unique(np.concatenate([*sums, np.zeros(0)]), return_index=True, return_inverse=True)
     return first, place
 
 

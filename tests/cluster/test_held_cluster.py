@@ -134,9 +134,13 @@ def test_an_interrupted_fit_leaves_the_cluster_nothing_to_do(client):
         os.kill(os.getpid(), signal.SIGINT)
 
     stopper = threading.Thread(target=stop)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it
     stopper.start()
-    with pytest.raises(KeyboardInterrupt) as kept:  # as by a shell
-        dca.GaussianMixture(3).fit(blocks)
+    try:
+        with pytest.raises(KeyboardInterrupt) as kept:  # as by a shell
+            dca.GaussianMixture(3).fit(blocks)
+    finally:
+        signal.signal(signal.SIGINT, before)
     stopper.join()
     deadline = time.monotonic() + 3  # all blocks would take eight seconds
     while asked() and time.monotonic() < deadline:

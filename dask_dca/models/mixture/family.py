@@ -212,6 +212,7 @@ def as_full(mixture: Mixture) -> Mixture:
 
 _MAX_EIGH_SIZE: Final = 1024  # rows or features up to which a full eigendecomposition is computed
 _POWER_ITERATIONS: Final = 7  # of the randomised SVD beyond that size
+_SPLIT_ROWS: Final = 4096  # rows that are projected into a subspace at once
 _MIN_EIGENVALUE: Final = 1e-12  # relative to the greatest eigenvalue: smaller ones are rounding errors
 
 
@@ -232,9 +233,12 @@ class CovarianceSubspace:
 
         The residuals have the same density under every component.
         """
-        centred = rows - self.origin
-        coordinates = centred @ self.axes
-        squares = np.maximum((centred**2).sum(axis=1) - (coordinates**2).sum(axis=1), 0.0)
+        coordinates, squares = np.empty((len(rows), self.axes.shape[1])), np.empty(len(rows))
+        for start in range(0, len(rows), _SPLIT_ROWS):  # a sample is too large to be copied
+            some = slice(start, start + _SPLIT_ROWS)
+            centred = rows[some] - self.origin
+            coordinates[some] = centred @ self.axes
+            squares[some] = np.maximum((centred**2).sum(axis=1) - (coordinates[some] ** 2).sum(axis=1), 0.0)
         n_orthogonal = len(self.axes) - self.axes.shape[1]
         return coordinates, -0.5 * (squares / self.noise + n_orthogonal * np.log(2.0 * np.pi * self.noise))
 

@@ -253,9 +253,10 @@ class SampleFit:
 def fit_sample(sample: RowSample, k: int, settings: MixtureSettings, auto: bool) -> SampleFit:
     """Fit a mixture of k components to the sample; with `auto`, of up to k components."""
     plain, seed = settings.reg_covar is not None, settings.anchoring.seed
-    data = _distinct_with_counts(sample.rows, plain=plain)
-    few = data[:: _stride(data, k)]
-    floor = np.full(data.rows.shape[1], settings.reg_covar) if plain else rounding_variances(few.rows)
+    first, counts = _distinct_with_counts(sample.rows, plain=plain)
+    some = slice(None, None, _stride(len(first), sample.rows.shape[1], k))
+    few = WeightedRows(sample.rows[first[some]], counts[some])
+    floor = np.full(few.rows.shape[1], settings.reg_covar) if plain else rounding_variances(few.rows)
     far = np.zeros(len(few), dtype=bool) if plain else isolated_rows(few.rows, 1 if auto else k, seed)
     clean, scores = few[np.flatnonzero(~far)], np.zeros((0, 2))
     if auto:
@@ -264,16 +265,18 @@ def fit_sample(sample: RowSample, k: int, settings: MixtureSettings, auto: bool)
     noise_threshold = -math.inf  # with heavy tails no row is noise
     if math.isinf(found.mixture.degrees):
         noise_threshold = _noise_threshold(clean.rows, few.rows[far], found.mixture, subspace)
-    kept = data[np.flatnonzero(log_densities(data.rows, found.mixture, subspace) >= noise_threshold)]
     places, residual_logs = sample.rows, np.zeros(len(sample.rows))
     if subspace is not None:
         places, residual_logs = subspace.split(sample.rows)
     scales = robust_scales(places)
-    mixture, evidence = found.mixture, _distinct_ratio(_project(kept, subspace), found.mixture)
-    if len(clean) < len(data):  # the search had a part of the rows
+    mixture, (shares, logs) = found.mixture, expectation(found.mixture, places)
+    kept = (logs + residual_logs)[first] >= noise_threshold
+    evidence = _distinct_ratio(shares[first[kept]], counts[kept])
+    if len(clean) < len(first):  # the search had a part of the rows
         steps = SampleEM(places, residual_logs, noise_threshold, scales, evidence, found.shrinkage)
-        mixture = _run_final_passes(steps, found.mixture)
-        evidence = _distinct_ratio(_project(kept, subspace), mixture)
+        mixture = _run_final_passes(steps, mixture)
+        shares, logs = expectation(mixture, places)
+        evidence = _distinct_ratio(shares[first[kept]], counts[kept])
     # directions of the divide step, and the simplest form that contains the mixture
     coordinates = found.coordinates if subspace is None else subspace.axes @ found.coordinates
     simplest = mixture
@@ -283,24 +286,23 @@ def fit_sample(sample: RowSample, k: int, settings: MixtureSettings, auto: bool)
         MixtureStart(
             simplest, found.shrinkage, evidence, noise_threshold, subspace, None if subspace is None else scales
         ),
-        np.flatnonzero(log_densities(sample.rows, mixture, subspace) < noise_threshold),
+        np.flatnonzero(logs + residual_logs < noise_threshold),
         coordinates,
         draw_directions(clean.rows @ coordinates, coordinates, k, settings.anchoring),
         scores,
     )
 
 
-def _distinct_with_counts(rows: Floats, *, plain: bool) -> WeightedRows:
-    """The distinct rows with their counts; all rows if `plain`, which has no shrinkage that depends on them."""
+def _distinct_with_counts(rows: Floats, *, plain: bool) -> tuple[Numbers, Floats]:
+    """Indices of the distinct rows, and their counts; of all rows if `plain`, which has no shrinkage that uses them."""
     if plain:
-        return WeightedRows(rows, np.ones(len(rows)))
+        return np.arange(len(rows)), np.ones(len(rows))
     first, place = distinct_rows(rows)
-    return WeightedRows(rows[first], np.bincount(place).astype(np.float64))
+    return first, np.bincount(place).astype(np.float64)
 
 
-def _stride(data: WeightedRows, k: int) -> int:
-    """Step between the rows that the search takes."""
-    n, p = data.rows.shape
+def _stride(n: int, p: int, k: int) -> int:
+    """Step between the rows that the search takes, of n rows of p features."""
     n_search = min(
         max(_SEARCH_ROWS, _SEARCH_ROWS_PER_COMPONENT * k), max(_SEARCH_ENTRIES // p, _MIN_ROWS_PER_COMPONENT * k)
     )
@@ -380,10 +382,9 @@ def _run_final_passes(steps: SampleEM, mixture: Mixture) -> Mixture:
     return mixture
 
 
-def _distinct_ratio(data: WeightedRows, mixture: Mixture) -> Floats:
-    """Ratio of distinct rows to rows, for each component."""
-    shares = expectation(mixture, data.rows)[0]
-    return shares.sum(axis=0) / np.maximum(data.counts @ shares, np.finfo(np.float64).tiny)
+def _distinct_ratio(shares: Floats, counts: Floats) -> Floats:
+    """Ratio (k,) of distinct rows to rows of each component; shares (m, k): responsibilities of the distinct rows."""
+    return shares.sum(axis=0) / np.maximum(counts @ shares, np.finfo(np.float64).tiny)
 
 
 def _choose_n_components(data: WeightedRows, most: int, settings: MixtureSettings, floor: Floats) -> tuple[int, Floats]:

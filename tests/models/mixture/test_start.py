@@ -1,5 +1,7 @@
 """Where mixtures start: coordinates, tails, anchors; and what a sample's rows are worth."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
@@ -7,8 +9,11 @@ from sklearn.metrics import adjusted_rand_score
 from dask_dca.anchoring.parameters import Settings
 from dask_dca.models.kmeans import distinct_rows
 from dask_dca.models.mixture.family import leading_subspace
+from dask_dca.models.mixture.given import MixtureSettings
 from dask_dca.models.mixture.learning import (
+    RowSample,
     choose_anchors,
+    fit_sample,
     isolated_rows,
     principal_coordinates,
     rounding_variances,
@@ -108,3 +113,16 @@ def test_a_subspace_keeps_densities_of_the_covariance_it_stands_for():
     expected = multivariate_normal(X.mean(axis=0), whole).logpdf(X)
     np.testing.assert_allclose(multivariate_normal(np.zeros(2), C).logpdf(within) + across, expected, rtol=1e-9)
     np.testing.assert_allclose(space.split(space.to_features(within))[0], within, atol=1e-9)
+
+
+def test_the_fit_on_a_sample_needs_little_more_memory_than_the_sample():
+    rows = RNG.standard_normal((40_000, 130)) + 4.0 * RNG.integers(2, size=(40_000, 1))
+    sample, settings = (
+        RowSample(rows - 2.0, np.full(130, 2.0)),
+        MixtureSettings(Settings(), "auto", None, 100, 1e-3, None, "auto"),
+    )
+    tracemalloc.start()
+    fit_sample(sample, 2, settings, auto=False)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3.0 * rows.nbytes  # more than four times with copies for distinct, ordinary and centred rows
