@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import numpy as np
 from scipy import sparse
 
-from dask_dca.engine.numerics import call_on_one_blas_thread
+from dask_dca.engine.numerics import run_task
 from dask_dca.engine.stores import read_rows
 from dask_dca.engine.types import Window
 from dask_dca.errors import InvalidInputError, NotNumbersError
@@ -194,7 +194,7 @@ def add_zarr_tasks(
     both = TaskRef(source), TaskRef(shared)  # one object each: a graph of many tasks is small only if they share
     keys = [(name, some[0]) for some in chosen]
     for key, some in zip(keys, chosen, strict=True):
-        single = (call_on_one_blas_thread, *both, key[1])
+        single = (run_task, *both, key[1])
         task = single if len(some) == 1 else (_run_bundle, job.merge, *both, tuple(some))
         graph[key] = Task(key, *task, _data_producer=True)
     return keys
@@ -205,8 +205,8 @@ def _run_bundle(
 ) -> T:
     """Process several blocks, each in a thread that mostly waits for the store, and merge their values."""
     with ThreadPoolExecutor(max_workers=len(numbers), thread_name_prefix="dask-dca-read") as pool:
-        found = list(pool.map(partial(call_on_one_blas_thread, work, state), numbers))
-    return call_on_one_blas_thread(merge, found)
+        found = list(pool.map(partial(run_task, work, state), numbers))
+    return run_task(merge, found)
 
 
 def _return_block(state: None, start: int, block: T) -> T:

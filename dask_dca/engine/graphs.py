@@ -15,7 +15,7 @@ import numpy as np
 
 from dask_dca.engine.computing import task_threads
 from dask_dca.engine.entry import add_zarr_tasks, align_arrays, block_reader, bundle_blocks, check_blocks
-from dask_dca.engine.numerics import call_on_one_blas_thread, numpy_defaults, one_blas_thread
+from dask_dca.engine.numerics import numpy_defaults, one_blas_thread, run_task
 from dask_dca.engine.types import Window, rounded_weights, stack_columns, window_of
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def add_merge_tree(graph: dict[Any, Any], merge: Callable[[Sequence[Any]], Any],
         groups = [keys[j : j + _FAN_IN] for j in range(0, len(keys), _FAN_IN)]
         keys = [(name, level, j) for j in range(len(groups))]
         for key, group in zip(keys, groups, strict=True):
-            graph[key] = Task(key, call_on_one_blas_thread, merge, List(*[TaskRef(part) for part in group]))
+            graph[key] = Task(key, run_task, merge, List(*[TaskRef(part) for part in group]))
         if len(keys) == 1:
             return keys[0]
     raise AssertionError  # unreachable: the loop above ends
@@ -122,7 +122,7 @@ def add_merge_tasks(graph: dict[Any, Any], job: Pass[Any], keys: list[list[Any]]
         return found[0]
     for i, group in enumerate(job.groups.every):
         key = (f"dca-votes-{group.label}-{token}", 0)
-        graph[key] = Task(key, call_on_one_blas_thread, job.groups.finish, group, TaskRef(found[i]))
+        graph[key] = Task(key, run_task, job.groups.finish, group, TaskRef(found[i]))
         found[i] = key
     return add_merge_tree(graph, job.groups.conquer, found, f"dca-conquer-{token}")
 
@@ -148,7 +148,7 @@ def as_dask(rows: Rows) -> Rows:
         graph[source] = DataNode(source, block_reader(rows))
         reads = TaskRef(source)
         for key in ((name, i, 0) for i in range(rows.n_blocks)):
-            graph[key] = Task(key, call_on_one_blas_thread, reads, None, key[1], _data_producer=True)
+            graph[key] = Task(key, run_task, reads, None, key[1], _data_producer=True)
     chunks = tuple(np.diff(rows.offsets).tolist()), (rows.n_features,)
     array = da.Array(HighLevelGraph({name: graph}, {name: set()}), name, chunks, dtype=rows.dtype)
     return replace(rows, source=array, kind="dask")

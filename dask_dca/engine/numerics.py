@@ -82,7 +82,7 @@ def _set_for_process(numbers: list[tuple[Any, int]], *, release: bool = False) -
 
 
 @numpy_defaults
-def call_on_one_blas_thread(function: Callable[..., T], *args: Any) -> T:
-    """Call a function as tasks do: with one BLAS thread, and reusing freed memory."""
+def run_task(function: Callable[..., T], *args: Any) -> T:
+    """Call a function as a task: with one BLAS thread, and reusing freed memory."""
     with one_blas_thread(), reuse_freed_memory():
         return function(*args)

@@ -26,7 +26,7 @@ from dask_dca.engine.cubes import labelled
 from dask_dca.engine.entry import array_bytes, check_blocks
 from dask_dca.engine.fingerprint import fingerprint_pass, with_fingerprint
 from dask_dca.engine.graphs import add_merge_tasks, array_of_tasks, block_tasks, identity, with_weights
-from dask_dca.engine.numerics import call_on_one_blas_thread, numpy_defaults, one_blas_thread
+from dask_dca.engine.numerics import numpy_defaults, one_blas_thread, run_task
 from dask_dca.engine.types import Pass as Pass
 from dask_dca.engine.types import Reads as Reads
 from dask_dca.engine.types import Run as Run
@@ -136,7 +136,7 @@ def step(run: Run, name: str, function: Callable[..., T], *args: Any) -> T:
     if not run.lazy:
         return function(*args)
     key = f"dca-{name}-{uuid.uuid4().hex}"
-    return cast("T", delayed(call_on_one_blas_thread, pure=False)(function, *args, dask_key_name=key))
+    return cast("T", delayed(run_task, pure=False)(function, *args, dask_key_name=key))
 
 
 class _ArrayDelayed(Delayed):
@@ -222,7 +222,7 @@ def map_rows(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, widt
     """
     if rows.kind == "memory":
         wrapped = WithErrorContext(function, rows.form, rows.feature_names)
-        found: Any = call_on_one_blas_thread(_call_and_cast, wrapped, rows.result_dtype, state, 0, rows.source)
+        found: Any = run_task(_call_and_cast, wrapped, rows.result_dtype, state, 0, rows.source)
     else:
         require_package_for_results()
         found = _map_lazily(rows, function, state, width or 1)
@@ -302,7 +302,7 @@ def _apply(
     parts = check_blocks(chunks, range(start, start + len(starts)), declared)
     state: _State = shared.item()
     wrapped = WithErrorContext(function, state.form, state.names)
-    return call_on_one_blas_thread(_call_and_cast, wrapped, out, state.value, start, *parts)
+    return run_task(_call_and_cast, wrapped, out, state.value, start, *parts)
 
 
 def map_frames(
@@ -322,7 +322,7 @@ def map_frames(
     typed = partial(_call_and_cast, WithErrorContext(function, rows.form, rows.feature_names), dtype)
     if rows.kind == "memory":
         window = Window(0, 0, rows.n_rows)
-        found: Any = call_on_one_blas_thread(typed, state, window, rows.source)
+        found: Any = run_task(typed, state, window, rows.source)
     else:
         require_package_for_results()
         found = _lazy_frames(rows, Pass(name, typed, stack_parts, halo), state, width or 1, dtype)

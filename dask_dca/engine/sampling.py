@@ -24,7 +24,7 @@ from dask_dca.engine.advice import in_terms_of
 from dask_dca.engine.computing import compute_and_persist, compute_delayed, compute_with_state, task_threads
 from dask_dca.engine.entry import align_arrays, array_bytes
 from dask_dca.engine.graphs import add_merge_tree, array_of_tasks, as_dask, block_tasks, state_tasks, with_weights
-from dask_dca.engine.numerics import call_on_one_blas_thread
+from dask_dca.engine.numerics import run_task
 from dask_dca.engine.passes import Pass, delayed_pass, make_layer, run_pass, step
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.tiles import RowCensus, clip_rounding, require_finite, take_rows, tiles
@@ -85,7 +85,7 @@ def hold_pass(
     """
     point = run.checkpoint
     if rows.kind == "memory" or (blocks is None and point is not None and rows.source is point.source):
-        return Held(call_on_one_blas_thread(finish, run_pass(rows, job, state, run, blocks=blocks)))
+        return Held(run_task(finish, run_pass(rows, job, state, run, blocks=blocks)))
     run.count(rows.source, blocks)
     import dask
 
@@ -110,7 +110,7 @@ def call_each(
 ) -> list[R]:
     """Call a function several times with a persisted value, concurrently; arguments: further ones of each call."""
     if not is_dask_collection(held.value):
-        return [call_on_one_blas_thread(function, held.value, *args) for args in arguments]
+        return [run_task(function, held.value, *args) for args in arguments]
 
     def _work(state: Any) -> Any:
         return compute_delayed(_delayed_calls(name, function, held, state, len(arguments)), name, run)
@@ -141,12 +141,12 @@ def _delayed_calls(name: str, function: Callable[..., Any], held: Held[Any], sta
 
 
 def _finish_value(finish: Callable[[Any], Any], merged: Any) -> _SizedValue:
-    return _SizedValue(call_on_one_blas_thread(finish, merged))
+    return _SizedValue(run_task(finish, merged))
 
 
 def _call_on_value(function: Callable[..., R], kept: _SizedValue, arguments: Any, number: int) -> tuple[R, list[Any]]:
     with kept_warnings() as warnings:
-        return call_on_one_blas_thread(function, align_arrays(kept.value), *align_arrays(arguments[number])), warnings
+        return run_task(function, align_arrays(kept.value), *align_arrays(arguments[number])), warnings
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def _keep_graph(rows: Rows, job: Pass[Any], keep: KeepRule, state: Any) -> tuple
 
     def add(what: str, i: int, function: Callable[..., Any], *args: Any) -> Any:
         key = (f"dca-{what}-{token}", i)
-        graph[key] = Task(key, call_on_one_blas_thread, function, *args)
+        graph[key] = Task(key, run_task, function, *args)
         return key
 
     values, taken = (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.numerics import call_on_one_blas_thread
+from dask_dca.engine.numerics import run_task
 from dask_dca.engine.passes import Pass, delayed_pass, map_frames, run_pass
 from dask_dca.engine.sequences import batches, cut_sequences, piece_numbers
 from dask_dca.engine.types import add_parts, stack_parts
@@ -140,11 +140,11 @@ class Decoder:
         state = self._state(self._pieces())
         job: Pass[tuple[Floats, Mask]] = Pass("scan", block, stack_parts, state.cut.halo)
         if self.rows.kind == "memory" or not lazy:
-            return call_on_one_blas_thread(_join_pieces, run_pass(self.rows, job, state, self.run), join, state)
+            return run_task(_join_pieces, run_pass(self.rows, job, state, self.run), join, state)
         import dask
 
         found = delayed_pass(self.rows, job, state)
-        return dask.delayed(call_on_one_blas_thread, pure=False)(_join_pieces, found, join, state)
+        return dask.delayed(run_task, pure=False)(_join_pieces, found, join, state)
 
 
 @dataclass(frozen=True)
