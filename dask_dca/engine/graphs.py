@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
+from dask_dca.engine.allocator import reuse_freed_memory
 from dask_dca.engine.computing import task_threads
 from dask_dca.engine.entry import add_zarr_tasks, align_arrays, block_reader, bundle_blocks, check_blocks
 from dask_dca.engine.numerics import numpy_defaults, one_blas_thread, run_task
@@ -307,7 +308,7 @@ def _load_and_call(
     `lead` first, if there are any.
     """
     given = dict(zip(inputs, values, strict=True))
-    with _naming_block(where.start), one_blas_thread():
+    with _naming_block(where.start), one_blas_thread(), reuse_freed_memory():
         parts = [
             loads[key]({k: given[k] for k in loads[key].dependencies}) if key in loads else given[key] for key in own
         ]

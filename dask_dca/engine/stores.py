@@ -134,8 +134,8 @@ class CsrGroup:
 
     @property
     def row_bytes(self) -> float:
-        """Average bytes of a row in memory."""
-        entry = self.dtype.itemsize + self.indices.dtype.itemsize
+        """Average bytes of a row in memory, where its values are float64."""
+        entry = np.dtype(np.float64).itemsize + self.indices.dtype.itemsize
         return max(1.0, entry * self.data.shape[0] / max(self.shape[0], 1))
 
     def __getitem__(self, index: Any) -> sparse.csr_array:
