@@ -42,7 +42,7 @@ SETTINGS = {
         "processes of 2 GB,",
     ),
     "docs/running/faults.md": ("more than 8 MB",),
-    "docs/running/index.md": ("one thread and 2 GB,", "2 GB in chunks of 31 MiB", "up to 32 MiB"),
+    "docs/running/index.md": ("one thread and 2 GB,", "2 GB in chunks of 31 MiB"),
     "docs/running/slurm.md": ("of two cores and 8 GB,",),  # tests/deploy/test_slurm.py
     "docs/running/jupyter.md": ("since 2026.6;",),
     "docs/scale.md": (
