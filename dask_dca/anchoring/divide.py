@@ -18,14 +18,8 @@ from dask_dca.engine.types import Groups, add_parts
 from dask_dca.geometry import planes, votes
 from dask_dca.geometry.exact import Workspace
 from dask_dca.geometry.moments import SubspaceCoordinates, coordinates, scale_in_place
-from dask_dca.geometry.screening import (
-    MAX_OUTLYING_ROWS,
-    Outlying,
-    approximate_positions,
-    find_outlying_rows,
-    prepare_screen,
-    surviving_rows,
-)
+from dask_dca.geometry.outlying import MAX_OUTLYING_ROWS, Outlying, find_outlying_rows
+from dask_dca.geometry.screening import approximate_positions, prepare_screen, surviving_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.geometry.moments import Moments, Subspace
-    from dask_dca.geometry.screening import Outlying
+    from dask_dca.geometry.outlying import Outlying
 
 
 _SAMPLE_RUNS: Final = (32, 64)  # number of runs of rows that centre and radius are computed from, and their length

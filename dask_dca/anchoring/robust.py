@@ -18,7 +18,7 @@ from dask_dca.engine.passes import Run, step
 from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, NotPointedWarning, warn
-from dask_dca.geometry import moments, screening, solvers, votes
+from dask_dca.geometry import moments, outlying, solvers, votes
 from dask_dca.geometry.moments import POSITION_BITS, coordinates, residual_energy
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def collect_votes(
         if not sampled:
             break
         new = found.outlying.without(subspaces.rare)
-        missed = screening.common_direction(new, plan.frame)
+        missed = outlying.common_direction(new, plan.frame)
         if missed is None:
             break
         subspaces = subspaces.join(new)

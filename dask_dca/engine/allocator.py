@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
+import re
 import sys
-import threading
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from dask_dca.engine.process_settings import ProcessSetting
 
 _M_TRIM_THRESHOLD: Final = -1  # both as in malloc.h
 _M_MMAP_THRESHOLD: Final = -3
@@ -24,18 +23,28 @@ _M_MMAP_THRESHOLD: Final = -3
 _TRIM_BYTES: Final = 2**26
 _MMAP_BYTES: Final = 2**25
 _DEFAULT_BYTES: Final = 2**17  # of both in glibc, where the environment fixes the other one alone
-_LOCK: Final = threading.Lock()
-_open_contexts: Final[set[object]] = set()
 
 
 @functools.cache
 def _thresholds() -> tuple[int, int] | None:
     """Bytes from which the environment trims and maps memory; None where freed memory is used again anyway."""
-    trim, mapped = (os.environ.get(f"MALLOC_{name}_THRESHOLD_", "") for name in ("TRIM", "MMAP"))
-    if sys.platform != "linux" or not (trim.isdecimal() or mapped.isdecimal()):
+    if sys.platform != "linux":
+        return None
+    trim, mapped = (_initial_number(f"MALLOC_{name}_THRESHOLD_") for name in ("TRIM", "MMAP"))
+    if trim is None and mapped is None:
         return None  # glibc raises both by itself
-    found = int(trim) if trim.isdecimal() else _DEFAULT_BYTES, int(mapped) if mapped.isdecimal() else _DEFAULT_BYTES
+    found = _DEFAULT_BYTES if trim is None else trim, _DEFAULT_BYTES if mapped is None else mapped
     return None if found[0] >= _TRIM_BYTES and found[1] >= _MMAP_BYTES else found
+
+
+def _initial_number(name: str) -> int | None:
+    """A variable that the process was started with; glibc never reads later ones, as a nanny sets for its workers."""
+    try:
+        environment = Path("/proc/self/environ").read_bytes()
+    except OSError:
+        return None
+    found = re.search(rb"(?:^|\0)" + name.encode() + rb"=(\d+)(?=\0|$)", environment)
+    return None if found is None else int(found[1])
 
 
 @functools.cache
@@ -45,33 +54,30 @@ def _glibc() -> Any:
     return library if hasattr(library, "mallopt") and hasattr(library, "malloc_trim") else None
 
 
-@contextmanager
-def reuse_freed_memory() -> Iterator[None]:
+def reuse_freed_memory() -> AbstractContextManager[None]:
     """Let the process use memory again that it has freed, while the context is open, in place of returning it at once.
 
     When the last context of the process is left, the thresholds of its environment hold again, and what is free goes
     back to the system. Does nothing where the environment leaves the thresholds to glibc, or sets higher ones.
     """
-    before = _thresholds()
-    if before is None or _glibc() is None:
-        yield
-        return
-    token = object()
-    with _LOCK:
-        if not _open_contexts:
-            _set_thresholds(max(before[0], _TRIM_BYTES), max(before[1], _MMAP_BYTES))
-        _open_contexts.add(token)
-    try:
-        yield
-    finally:
-        with _LOCK:
-            _open_contexts.discard(token)
-            if not _open_contexts:
-                _set_thresholds(*before)
-                if before[0] < _TRIM_BYTES:
-                    _glibc().malloc_trim(0)
+    return nullcontext() if _thresholds() is None or _glibc() is None else _REUSE.opened()
+
+
+def _raise_thresholds(first: bool) -> None:
+    if first and (before := _thresholds()):
+        _set_thresholds(max(before[0], _TRIM_BYTES), max(before[1], _MMAP_BYTES))
+
+
+def _restore_thresholds() -> None:
+    if before := _thresholds():
+        _set_thresholds(*before)
+        if before[0] < _TRIM_BYTES:
+            _glibc().malloc_trim(0)
 
 
 def _set_thresholds(trim: int, mapped: int) -> None:
     _glibc().mallopt(_M_TRIM_THRESHOLD, trim)
     _glibc().mallopt(_M_MMAP_THRESHOLD, mapped)
+
+
+_REUSE: Final = ProcessSetting(_raise_thresholds, _restore_thresholds)

@@ -123,10 +123,10 @@ def _scheduler_id(client: Any) -> Any:
     return client.scheduler_info(n_workers=0).get("id")
 
 
-def require_package(client: Any) -> None:
+def require_package(client: Any, *, wait: bool = True) -> None:
     """Check once that each worker of a cluster can import this package; a worker that can't would die.
 
-    client: the active one, or None. If there is no worker, a task is submitted, for which adaptive clusters start one.
+    client: the active one, or None; wait: if there is no worker, submit a task, for which adaptive clusters start one.
     Raises ClusterError: no worker is known that can import it. Warns if only some workers can't, which then die without
     further harm, and if versions differ.
     """
@@ -136,7 +136,7 @@ def require_package(client: Any) -> None:
         return
     met = _CHECKED_WORKERS.setdefault(client, set())
     with contextlib.suppress(OSError):  # the scheduler is lost
-        there, found = _worker_versions(client, met)
+        there, found = _worker_versions(client, met, wait=wait)
         new = there - met
         lacking = {worker: error for worker, error in found.items() if isinstance(error, Exception)}
         if lacking:
@@ -159,24 +159,22 @@ def require_package_for_results() -> None:
         client = active_client()
     except ClusterError:
         return
-    with contextlib.suppress(OSError):
-        if client is not None and client.status == "running" and client.nthreads():
-            require_package(client)
+    require_package(client, wait=False)
 
 
-def _worker_versions(client: Any, met: set[str]) -> tuple[set[str], dict[str, Any]]:
+def _worker_versions(client: Any, met: set[str], *, wait: bool) -> tuple[set[str], dict[str, Any]]:
     """Return all workers, and the package's version, or an error, of those that were not checked yet."""
     from dask import delayed
 
     for _ in range(_VERSION_ATTEMPTS):
-        if not (there := set(client.nthreads())):
+        if not (there := set(client.nthreads())) and wait:
             compute_lazy(delayed(bool, pure=False)(), retries=0, shown=False)
             there = set(client.nthreads())
         new = list(there - met)
         version = pkgutil.resolve_name, "dask_dca:__version__"
         answers = client.run(*version, workers=new, on_error="return") if new else {}
         found = {worker: one for worker, one in answers.items() if not isinstance(one, OSError)}  # else it is gone
-        if found or there & met:
+        if found or there & met or not wait:
             break
     return there, found
 

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
-from dask_dca.engine.allocator import reuse_freed_memory
 from dask_dca.engine.computing import task_threads
 from dask_dca.engine.entry import add_zarr_tasks, align_arrays, block_reader, bundle_blocks, check_blocks
-from dask_dca.engine.numerics import numpy_defaults, one_blas_thread, run_task
+from dask_dca.engine.numerics import run_task
 from dask_dca.engine.types import Window, rounded_weights, stack_columns, window_of
 
 if TYPE_CHECKING:
@@ -239,7 +238,7 @@ def _add_dask_tasks(
             where = rows.numbers_of(i) if job.halo is None else window_of(rows.offsets, i, job.halo)[0]
             joined = edges[firsts[i] : firsts[i + 1] + 1] if firsts[i + 1] - firsts[i] > 1 else None
             names_of = tuple(own_keys), tuple(pieces[i]), lead, own, inputs
-            work = _run_task, job.block, declared, refs[held], where, joined, *names_of
+            work = _run_block, job.block, declared, refs[held], where, joined, *names_of
             produces = any(task.data_producer for task in own.values())
             graph[name, i] = Task((name, i), *work, *(refs[k] for k in inputs), _data_producer=produces)
             needed |= others & loads.keys()
@@ -280,10 +279,9 @@ def _naming_block(first: int) -> Iterator[None]:
         raise
 
 
-@numpy_defaults
-def _run_task(*args: Any) -> Any:
+def _run_block(*args: Any) -> Any:
     try:
-        return _load_and_call(*args)
+        return run_task(_load_and_call, *args)
     except Exception as error:
         clear_frames(error.__traceback__)  # which refer to the block as long as the scheduler keeps the error
         raise
@@ -308,7 +306,7 @@ def _load_and_call(
     `lead` first, if there are any.
     """
     given = dict(zip(inputs, values, strict=True))
-    with _naming_block(where.start), one_blas_thread(), reuse_freed_memory():
+    with _naming_block(where.start):
         parts = [
             loads[key]({k: given[k] for k in loads[key].dependencies}) if key in loads else given[key] for key in own
         ]

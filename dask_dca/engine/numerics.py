@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -12,14 +11,13 @@ import scipy.linalg  # noqa: F401  its BLAS and NumPy's are loaded before the co
 from threadpoolctl import ThreadpoolController
 
 from dask_dca.engine.allocator import reuse_freed_memory
+from dask_dca.engine.process_settings import ProcessSetting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 # NumPy's defaults, as a decorator: underflow is harmless, other floating-point errors are warned of
 numpy_defaults: Final = np.errstate(divide="warn", over="warn", under="ignore", invalid="warn")
-_LOCK: Final = threading.Lock()
-_open_contexts: Final[set[object]] = set()  # open contexts of all threads
 # libraries that are limited for the whole process, with their former numbers of threads
 _former_limits: Final[list[tuple[Any, int]]] = []
 T = TypeVar("T")
@@ -48,26 +46,31 @@ def one_blas_thread() -> Iterator[None]:
     last one is left. (Most BLAS have one limit per process: a limit that the user sets in another thread in the
     meantime may be lost.)
     """
-    token = object()
-    shared, own = _libraries()
+    own = _libraries()[1]
     seen = [(library, library.get_num_threads()) for library in own]
     try:
         for library in own:
             library.set_num_threads(1)
-        with _LOCK:
-            if not _open_contexts:
-                _former_limits[:] = [(library, library.get_num_threads()) for library in shared]
-            _open_contexts.add(token)
-            _set_for_process([(library, 1) for library in shared])
-        yield
+        with _SHARED_LIMIT.opened():
+            yield
     finally:
-        with _LOCK:
-            _open_contexts.discard(token)
-            if not _open_contexts:
-                _set_for_process(_former_limits, release=True)
-                _former_limits.clear()
         for library, number in seen:
             library.set_num_threads(number)
+
+
+def _limit_process(first: bool) -> None:
+    shared = _libraries()[0]
+    if first:
+        _former_limits[:] = [(library, library.get_num_threads()) for library in shared]
+    _set_for_process([(library, 1) for library in shared])
+
+
+def _restore_process() -> None:
+    _set_for_process(_former_limits, release=True)
+    _former_limits.clear()
+
+
+_SHARED_LIMIT: Final = ProcessSetting(_limit_process, _restore_process)
 
 
 def _set_for_process(numbers: list[tuple[Any, int]], *, release: bool = False) -> None:

@@ -8,7 +8,7 @@ from scipy.ndimage import gaussian_filter1d
 import dask_dca as dca
 from dask_dca.anchoring import divide, robust
 from dask_dca.engine.sampling import spread_rows
-from dask_dca.geometry import screening
+from dask_dca.geometry import outlying
 from tests.conftest import bits
 
 N, P, K = 40_000, 30, 5
@@ -68,7 +68,7 @@ def test_few_rows_are_looked_at_exactly_and_they_are_the_furthest(noise, monkeyp
         return exactly(rows, numbers, *where)
 
     monkeypatch.setattr(divide, "find_outlying_rows", counted)
-    monkeypatch.setattr(robust.screening, "common_direction", lambda found, _: kept.append(found))
+    monkeypatch.setattr(robust.outlying, "common_direction", lambda found, _: kept.append(found))
     X, _ = mixtures(0, noise)
     dca.find_anchors(X, K)
     counts, (where, *_) = zip(*looked, strict=True)
@@ -140,7 +140,7 @@ def test_noise_that_leads_in_some_direction_points_both_ways(kind, monkeypatch):
             noise /= noise.std()
         X += 0.3 * X.std() * noise
         assert len(dca.find_anchors(X, K).rare_rows) == 0
-    monkeypatch.setattr(screening, "_ONE_SIDED_DEVIATIONS", -np.inf)
+    monkeypatch.setattr(outlying, "_ONE_SIDED_DEVIATIONS", -np.inf)
     monkeypatch.setattr(robust, "_MIN_OVERLAP", 0.0)
     assert len(dca.find_anchors(X, K).rare_rows) > 0
 

@@ -62,10 +62,10 @@ print(json.dumps({one.__name__: faults(one) for one in (work, within, interrupte
 """
 
 
-def page_faults(**environment):
+def page_faults(script=SCRIPT, **environment):
     settings = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], env=settings | environment, check=True, capture_output=True, text=True
+        [sys.executable, "-c", script], env=settings | environment, check=True, capture_output=True, text=True
     )
     return json.loads(done.stdout)
 
@@ -84,6 +84,12 @@ def test_a_worker_of_dask_gets_its_pages_once_within_a_task_and_as_before_outsid
 )
 def test_other_settings_are_left_alone(environment):
     seen = page_faults(**environment)
+    assert seen["work"] < 0.05 * PAGES
+    assert seen["interrupted"] < 0.05 * PAGES
+
+
+def test_what_a_nanny_sets_for_its_workers_changes_nothing_in_its_own_process():
+    seen = page_faults("import os; os.environ['MALLOC_TRIM_THRESHOLD_'] = '65536'" + SCRIPT)
     assert seen["work"] < 0.05 * PAGES
     assert seen["interrupted"] < 0.05 * PAGES
 

@@ -5,18 +5,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_dca.geometry import moments, screening
+from dask_dca.geometry import moments, outlying
 from dask_dca.geometry import moments as sketch
 from dask_dca.geometry.moments import ratios, subspace_frame
-from dask_dca.geometry.screening import (
+from dask_dca.geometry.outlying import (
     MAX_OUTLYING_ROWS,
     Outlying,
-    approximate_positions,
     common_direction,
     find_outlying_rows,
-    prepare_screen,
     residual_weights,
 )
+from dask_dca.geometry.screening import approximate_positions, prepare_screen
 
 
 def rows(seed=0, n=600, p=12, dtype=np.float64):
@@ -144,5 +143,5 @@ def test_a_third_of_the_rows_is_enough_if_the_others_have_no_common_direction(se
         new[:few] += 0.25 / 60 * away / np.linalg.norm(away)
         found = find_outlying_rows(new, np.arange(64), where, 1.0, np.float64)
         assert (common_direction(found, where) is not None) == agrees
-    monkeypatch.setattr(screening, "_MIN_EIGENVALUE_RATIO", np.inf)
+    monkeypatch.setattr(outlying, "_MIN_EIGENVALUE_RATIO", np.inf)
     assert common_direction(found, where) is None

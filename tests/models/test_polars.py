@@ -10,6 +10,7 @@ import sklearn.preprocessing
 
 import dask_dca as dca
 from dask_dca.errors import InvalidInputError, NotNumbersError
+from tests.models.small_fits import MODELS
 
 pl = pytest.importorskip("polars")  # not of the lowest versions
 pytestmark = [
@@ -23,14 +24,6 @@ TABLE = pd.DataFrame(X, columns=list("abcd"))
 FRAME = pl.from_pandas(TABLE)
 HOLES = TABLE.mask(RNG.random(X.shape) < 0.1)
 WORDS = ["dry", "wet"] * 40
-MODELS = {
-    "nmf": lambda: dca.NMF(2),
-    "mixture": lambda: dca.GaussianMixture(2, "diag", max_iter=1),
-    "hmm": lambda: dca.GaussianHMM(2, max_iter=1),
-    "kalman": lambda: dca.KalmanFilter(1, max_iter=1),
-    "lda": lambda: dca.LatentDirichletAllocation(2, min_df=1, max_iter=1),
-    "subspace": lambda: dca.SubspaceClustering(2),
-}
 KINDS = {  # a table, and that of pandas which it stands for
     "numbers": lambda: (FRAME, TABLE),
     "integers": lambda: (FRAME.cast(pl.UInt8), TABLE),

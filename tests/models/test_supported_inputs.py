@@ -16,6 +16,7 @@ from scipy import sparse
 
 import dask_dca as dca
 from dask_dca.errors import DCAError
+from tests.models.small_fits import MODELS
 
 ad = pytest.importorskip("anndata")  # not of the lowest versions
 pl = pytest.importorskip("polars")  # likewise
@@ -28,14 +29,6 @@ TABLE = pd.DataFrame(X, columns=WORDS)
 KINDS = pd.Categorical(["dry", "wet"] * 30)
 CHUNKED = da.from_array(X, chunks=(20, 4))
 HOLES = np.where(RNG.random(X.shape) < 0.05, np.nan, X)
-MODELS = {
-    "nmf": lambda: dca.NMF(2),
-    "mixture": lambda: dca.GaussianMixture(2, "diag", max_iter=1),
-    "hmm": lambda: dca.GaussianHMM(2, max_iter=1),
-    "kalman": lambda: dca.KalmanFilter(1, max_iter=1),
-    "lda": lambda: dca.LatentDirichletAllocation(2, min_df=1, max_iter=1),
-    "subspace": lambda: dca.SubspaceClustering(2),
-}
 UNCOUNTED = pytest.mark.filterwarnings("ignore:the rows of the blocks:dask_dca.errors.PerformanceWarning")
 SEQUENCES = {  # what sequence models accept: (number of sequences, their name on the page)
     "NumPy array of three dimensions": (6, "sequences of one length"),

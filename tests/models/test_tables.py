@@ -15,6 +15,7 @@ import xarray as xr
 import dask_dca as dca
 from dask_dca.errors import InvalidInputError, NotNumbersError
 from tests.conftest import raise_if_dask_computes
+from tests.models import small_fits
 
 pytestmark = pytest.mark.filterwarnings("ignore::dask_dca.errors.MissingEntriesWarning")
 RNG = np.random.default_rng(0)
@@ -37,13 +38,7 @@ BINARY = {
     "boolean": lambda: TABLE.assign(b=FLAGS["b"].astype("boolean").mask(LACKING[:, 1])),
     "bool[pyarrow]": lambda: TABLE.assign(b=FLAGS["b"].astype("bool[pyarrow]").mask(LACKING[:, 1])),
 }
-MODELS = {
-    "mixture": lambda: dca.GaussianMixture(2, "diag", max_iter=1),
-    "nmf": lambda: dca.NMF(2),
-    "hmm": lambda: dca.GaussianHMM(2, max_iter=1),
-    "kalman": lambda: dca.KalmanFilter(1, max_iter=1),
-    "subspace": lambda: dca.SubspaceClustering(2),
-}
+MODELS = {name: make for name, make in small_fits.MODELS.items() if name != "lda"}  # which counts words
 
 
 def result(model, data):

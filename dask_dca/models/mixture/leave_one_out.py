@@ -234,7 +234,7 @@ def _diagonal_costs(away: Floats, floor: Floats) -> dict[float, float]:
     variances = squares.mean(axis=0) + floor
     without = np.maximum(n * variances - squares * n / (n - 1), 0.0) / (n - 1) + floor
     costs = {}
-    for pull in (0.0, *_PULLS[1:]):  # the least of them, of a great mean, would drown what varies little
+    for pull in (0.0, *_PULLS[1:]):  # even the smallest pull to a large mean variance swamps tiny ones
         share = (n - 1) / (n - 1 + pull)
         own = (1.0 - share) * variances.mean() + share * without
         costs[pull] = float((np.log(own) + squares * (n / (n - 1)) ** 2 / own).sum())
