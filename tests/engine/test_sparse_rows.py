@@ -98,6 +98,15 @@ def test_empty_rows_and_blocks(tmp_path):
     assert len(pickle.dumps(group)) < 20_000
 
 
+def test_blocks_are_as_large_as_their_float64_values(tmp_path, monkeypatch):
+    """Counts of one byte are read to eight; blocks by the size on the disk would take three times the memory."""
+    path = store(tmp_path, (X > 0).astype(np.uint8))
+    entry_bytes = 8 + zarr.open_group(path)["X/indices"].dtype.itemsize
+    monkeypatch.setattr(engine_rows, "_MIN_BLOCKS", 1)
+    monkeypatch.setattr(engine_rows, "_BLOCK_BYTES", entry_bytes * X.nnz // 4)
+    assert len(as_rows(str(path)).offsets) - 1 in (4, 5)
+
+
 def test_damaged_stores_are_refused(tmp_path):
     with pytest.raises(InvalidInputError, match=r"by columns .csc_matrix.*adata.X.tocsr"):
         as_rows(store(tmp_path, X.tocsc()))

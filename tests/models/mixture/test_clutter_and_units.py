@@ -58,9 +58,9 @@ def test_features_that_are_next_to_nothing_beside_others(form, units):
         assert np.isfinite(model.partial_fit(rows * units).score(rows * units))
 
 
-@pytest.mark.parametrize("units", [(1e-200, 1e150), (1e150, 1e-200), (1e-150, 1e-150)])
+@pytest.mark.parametrize("units", [(1e-200, 1, 1e150), (1e150, 1, 1e-200), (1e-150, 1, 1e-150), (1e-200, 1e-200, 1)])
 def test_the_papers_mixture_takes_units_whose_squares_are_out_of_range(units):
     rows, _ = clusters(500, 0)
-    scaled = np.hstack([rows * units[0], rows + 1.0, rows * units[1]])
+    scaled = np.hstack([rows * units[0], (rows + 1.0) * units[1], rows * units[2]])
     weights = dca.GaussianMixture(2, method="paper", views=[range(3), range(3, 6), range(6, 9)]).fit(scaled).weights_
     assert weights.sum() == pytest.approx(1.0)
