@@ -14,6 +14,7 @@ import sklearn.feature_extraction.text
 import xarray as xr
 import zarr
 from scipy import sparse
+from sklearn.base import clone
 
 import dask_dca as dca
 from dask_dca.errors import DCAError, InvalidInputError, NotFiniteError, NotNumbersError
@@ -332,16 +333,16 @@ VALUES = [-3.0, np.inf, np.nan, 1e300]
 
 @functools.cache
 def functions(*, of_sequences):
-    """By model: its fit, and a result that may be computed later, somewhere else; and what has no model."""
+    """By model: the fit of another one, and a result that may be computed later, elsewhere; and what has no model."""
     if of_sequences:
         hmm, kalman = dca.GaussianHMM(2, max_iter=0), dca.KalmanFilter(1, max_iter=0)
-        return [[hmm.fit, hmm.fit(X).predict], [kalman.fit, kalman.fit(X).smooth]]
+        return [[clone(hmm).fit, hmm.fit(X).predict], [clone(kalman).fit, kalman.fit(X).smooth]]
     models = [
         dca.NMF(2, method="paper"),
         dca.GaussianMixture(2, "diag", max_iter=1),
         dca.LatentDirichletAllocation(2, min_df=1, max_iter=1),
     ]
-    found = [[model.fit, getattr(model.fit(X), model._per_row)] for model in models]
+    found = [[clone(model).fit, getattr(model.fit(X), model._per_row)] for model in models]
     return [*found, [lambda data: dca.find_anchors(data, 2, method="paper").rows]]
 
 
