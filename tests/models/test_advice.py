@@ -333,7 +333,7 @@ VALUES = [-3.0, np.inf, np.nan, 1e300]
 
 @functools.cache
 def functions(*, of_sequences):
-    """By model: the fit of another one, and a result that may be computed later, elsewhere; and what has no model."""
+    """By model: its fit, and a result that may be computed later, somewhere else; and what has no model."""
     if of_sequences:
         hmm, kalman = dca.GaussianHMM(2, max_iter=0), dca.KalmanFilter(1, max_iter=0)
         return [[clone(hmm).fit, hmm.fit(X).predict], [clone(kalman).fit, kalman.fit(X).smooth]]
@@ -342,7 +342,7 @@ def functions(*, of_sequences):
         dca.GaussianMixture(2, "diag", max_iter=1),
         dca.LatentDirichletAllocation(2, min_df=1, max_iter=1),
     ]
-    found = [[clone(model).fit, getattr(model.fit(X), model._per_row)] for model in models]
+    found = [[model.fit, getattr(model.fit(X), model._per_row)] for model in models]
     return [*found, [lambda data: dca.find_anchors(data, 2, method="paper").rows]]
 
 
