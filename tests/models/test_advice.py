@@ -354,6 +354,7 @@ def listed(found):
 @pytest.mark.filterwarnings("ignore:the rows of the blocks:dask_dca.errors.PerformanceWarning")
 @pytest.mark.filterwarnings("ignore:Transforming to str index")
 @pytest.mark.filterwarnings("ignore:the matrix subclass")
+@pytest.mark.filterwarnings("ignore:X has feature names")
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("kind", {**FORMS, **SEQUENCES})
 def test_lines_of_errors_are_of_the_kind_of_data_that_was_passed(kind, value):
