@@ -170,11 +170,11 @@ class ManyWorkers(Benchmark):
         assert self.paces is not None
         if data in FAR:
             seconds, whole = predicted(self.paces, FAR[data], workers)
-            return {"method": "simulated", "seconds": seconds, **_shares(whole)}
+            return {"method": "NMF.fit", "seconds": seconds, **_shares(whole)}
         X = slow_array(self._array(float(data.split()[0])))
         layout = Layout(X.nbytes, 1e6 * CHUNK_MB, X.nbytes / as_rows(X).n_blocks)
         seconds, whole = predicted(self.paces, layout, workers, cores=PROCESSORS)
-        return {"method": "simulated", "seconds": seconds, "measured": self._seconds(X, workers), **_shares(whole)}
+        return {"method": "NMF.fit", "seconds": seconds, "measured": self._seconds(X, workers), **_shares(whole)}
 
     def _array(self, gigabytes: float) -> str:
         path = self.folder / f"x{gigabytes}.zarr"
