@@ -61,7 +61,8 @@ def with_fingerprint(job: Pass[T], n_rows: int) -> Pass[tuple[Fingerprint, T]]:
     if groups is not None:
         finish, conquer = partial(_finish_both, groups.finish), partial(_conquer_both, groups.conquer)
         groups = replace(groups, finish=finish, conquer=conquer)
-    return Pass(job.name, block, partial(_merge_both, job.merge), job.halo, groups)
+    both: Any = replace(job, block=block, merge=partial(_merge_both, job.merge), groups=groups)  # type: ignore[arg-type]
+    return both
 
 
 def changed_rows(old: Fingerprint, new: Fingerprint, n_rows: int) -> list[tuple[int, int]]:
@@ -107,9 +108,11 @@ class _TakeFingerprint:
         return Fingerprint(start // self.length, np.add.reduceat(hashes, np.maximum(starts, 0)))
 
 
-def _block_of_both(taken: _TakeFingerprint, block: Callable[..., T], lead: int, *args: Any) -> tuple[Fingerprint, T]:
+def _block_of_both(
+    taken: _TakeFingerprint, block: Callable[..., T], lead: int, *args: Any, **weights: Any
+) -> tuple[Fingerprint, T]:
     """Compute the fingerprint and the value of a block; lead: number of arguments before the state."""
-    return taken(*args[lead:]), block(*args)
+    return taken(*args[lead:]), block(*args, **weights)
 
 
 def _merge_both(merge: Callable[[Sequence[T]], T], parts: Sequence[tuple[Fingerprint, T]]) -> tuple[Fingerprint, T]:

@@ -99,7 +99,6 @@ def run_pass(
     of the blocks to visit, all if None. Returns the merged value.
     """
     run.count(rows.source, blocks)
-    rows, job = with_weights(rows, job)
     if run.lazy:
         return cast("T", delayed_pass(rows, job, state, blocks=blocks, shared=True))
     with in_terms_of(rows.form, rows.feature_names):
@@ -116,7 +115,9 @@ def _run_with_checkpoint(
     """Run a pass, or read its value from the checkpoint once the data are known to be the same."""
     if point.content is not None and not point.confirmed:
         point.confirm(_run_graph(rows, fingerprint_pass(rows.n_rows), None, run, None))
-    inputs = (f"{job.block.__module__}.{job.block.__qualname__}", state, blocks)
+    inputs: tuple[Any, ...] = (f"{job.block.__module__}.{job.block.__qualname__}", state, blocks)
+    if job.weighted and rows.weights is not None:
+        inputs += (rows.weights.content,)
     if point.confirmed:
         kept: T = point.value(job.name, inputs, lambda: _run_graph(rows, job, state, run, blocks))
         return kept
@@ -163,6 +164,7 @@ def optimized_with_arrays(value: Any, name: str) -> Delayed:
 
 
 def _run_inline(rows: Rows, job: Pass[T], state: Any) -> T:
+    rows, job = with_weights(rows, job)
     where = 0 if job.halo is None else Window(0, 0, rows.n_rows)
     with one_blas_thread():
         found = [part.merge([part.block(state, where, rows.source)]) for part in job.by_group()]
@@ -188,6 +190,7 @@ def delayed_pass(
     numbers of the blocks to visit, all if None; shared: load blocks of kind "dask" in separate tasks, which graphs that
     are computed together share. Returns a Delayed of the pass's value.
     """
+    rows, job = with_weights(rows, job)
     if rows.form != Form():
         job = replace(job, block=WithErrorContext(job.block, rows.form))
     jobs = job.by_group()

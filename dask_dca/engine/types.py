@@ -202,6 +202,7 @@ class Weights:
     totals: NDArray[np.float64]  # (b + 1,) cumulative weight before each block, and of all rows, in units
     most: float  # a power of two that no weight exceeds
     n_copies: int  # number of rows that samples are drawn from: the sum of integer weights, else that of rows
+    content: int  # hash of the weights, for checkpoints
 
     @property
     def total(self) -> float:

@@ -15,6 +15,7 @@ from scipy import sparse
 from dask_dca.engine.advice import array_per_row
 from dask_dca.engine.cubes import Labels
 from dask_dca.engine.entry import to_plain
+from dask_dca.engine.fingerprint import column_keys, hash_of_rows, weigh_values
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.passes import Pass, Run, run_pass
 from dask_dca.engine.rows import as_rows
@@ -25,6 +26,8 @@ from dask_dca.errors import InvalidInputError
 from dask_dca.geometry.exact import power_of_two
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats, Numbers
 
@@ -54,7 +57,7 @@ def weigh_rows(rows: Rows, sample_weight: Any, run: Run) -> Rows:
     if low == high == 1.0:
         return rows
     unit = 1.0 if whole else float(power_of_two(high)) * _RELATIVE_UNIT
-    found = run_pass(column, Pass("weights", _total_block, stack_parts), unit, run, blocks=every)
+    found, hashes = run_pass(column, Pass("weights", _total_block, stack_parts), unit, run, blocks=every)
     order = np.argsort(found[:, 0], kind="stable")
     starts, totals = found[order, 0].astype(np.int64), np.concatenate([[0.0], np.cumsum(found[order, 1])])
     if not _MIN_TOTAL <= totals[-1] * unit < _MAX_TOTAL or totals[-1] >= _MAX_TOTAL:
@@ -64,7 +67,8 @@ def weigh_rows(rows: Rows, sample_weight: Any, run: Run) -> Rows:
         )
         raise InvalidInputError(msg)
     most = float(power_of_two(high))
-    weights = Weights(source, unit, starts, totals, most, int(totals[-1]) if whole else rows.n_rows)
+    n_copies = int(totals[-1]) if whole else rows.n_rows
+    weights = Weights(source, unit, starts, totals, most, n_copies, int(hashes.sum()))
     return replace(_zero_unweighted_rows(rows, source) if low == 0.0 else rows, weights=weights)
 
 
@@ -133,8 +137,9 @@ def _merge_ranges(parts: Any) -> tuple[float, float, bool]:
     return min(low), max(high), all(whole)
 
 
-def _total_block(unit: float, start: int, *columns: Any) -> Floats:
-    return np.array([[start, np.rint(columns[0] / unit).sum()]])
+def _total_block(unit: float, start: int, *columns: Any) -> tuple[Floats, NDArray[np.uint64]]:
+    hashes = hash_of_rows(weigh_values(columns[0], column_keys(0, 1)), start)
+    return np.array([[start, np.rint(columns[0] / unit).sum()]]), hashes.sum(keepdims=True)
 
 
 def _zero_unweighted_rows(rows: Rows, source: Any) -> Rows:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import dask_dca as dca
+from dask_dca.engine import passes
 from dask_dca.engine.graphs import with_weights
 from dask_dca.engine.passes import Pass, Run
 from dask_dca.engine.rows import as_rows
@@ -169,15 +170,18 @@ def test_what_a_block_is_worked_on_by_holds_no_weights():
 
 @pytest.mark.parametrize("least", [0, 1])
 @pytest.mark.parametrize("basis", ["rows", "free"])
-def test_a_checkpoint_goes_with_its_weights(basis, least, tmp_path):
+def test_a_checkpoint_goes_with_its_weights(basis, least, tmp_path, monkeypatch):
     """The same weights go on from it; under others nothing of it is taken for theirs."""
     X, _ = mixtures()
     data, rng = da.from_array(X, chunks=(40, -1)), np.random.default_rng(1)
     weights, others = (rng.integers(least, 4, len(X)) for _ in range(2))
-    path = str(tmp_path / "kept")
-    for own in (weights, weights):
-        kept = fitted(data, own, basis, checkpoint=path)
-        np.testing.assert_array_equal(kept.components_, fitted(data, own, basis).components_)
+    path, names, real = str(tmp_path / "kept"), [], passes._run_graph
+    monkeypatch.setattr(passes, "_run_graph", lambda *args: names.append(args[1].name) or real(*args))
+    for resumed in (False, True):
+        names.clear()
+        kept = fitted(data, weights, basis, checkpoint=path)
+        assert resumed == ("verify" in names) != bool({"divide", "refine"} & set(names))
+        np.testing.assert_array_equal(kept.components_, fitted(data, weights, basis).components_)
     if least:
         kept = fitted(data, others, basis, checkpoint=path)
         np.testing.assert_array_equal(kept.components_, fitted(data, others, basis).components_)
