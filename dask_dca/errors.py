@@ -129,8 +129,8 @@ def naming_columns(names: Any) -> Iterator[None]:
         found = _COLUMN_PATTERN.search(str(error))
         if names is None or found is None or int(found[1]) >= len(names):
             raise
-        name = names[int(found[1])]
-        raise type(error)(_COLUMN_PATTERN.sub(f"{found[0]} ({name!r})", str(error), count=1)) from error
+        text, end = str(error), found.end()
+        raise type(error)(f"{text[:end]} ({names[int(found[1])]!r}){text[end:]}") from error
 
 
 def without_columns(columns: Sequence[int]) -> str:

@@ -209,7 +209,7 @@ def _drop_trailing_column(cells: DataFrame, names: list[str] | None) -> tuple[Da
 
 def _to_numbers(path: str, cells: DataFrame, names: list[str] | None, separator: str) -> NDArray[np.float64]:
     """Convert cells to numbers; raise InvalidInputError for the first that is neither empty nor a number."""
-    texts = cells.select_dtypes(exclude="number")
+    texts = cells.select_dtypes(exclude=["number", "bool"])
     if separator == ";":
         texts = texts.apply(lambda column: column.str.replace(",", "."))
     found = cells.copy()

@@ -43,6 +43,7 @@ def test_a_header_is_told_from_numbers(tmp_path, text, names):
     [
         ("a;b\n1,5;2\n3;4\n", [[1.5, 2], [3, 4]]),  # where commas are decimal
         ("1;2\n3;4\n", [[1, 2], [3, 4]]),
+        ("a;b\nTrue;2\nFalse;4\n", [[1, 2], [0, 4]]),
         ("a\tb\n1.5\t2\n", [[1.5, 2]]),
         ("1,2,\n3,4,\n", [[1, 2], [3, 4]]),
         ("a,b,\n1,2,\n", [[1, 2]]),

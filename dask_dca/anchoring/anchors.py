@@ -63,7 +63,7 @@ def n_subproblems(k: int, *, delta: float = 0.01, c: float = 1.0) -> int:
     >>> n_subproblems(10)
     208
     """
-    if k < 1 or not 0 < delta < 1 or c <= 0:
+    if not (k >= 1 and 0 < delta < 1 and 0 < c < math.inf):
         msg = f"need k >= 1, 0 < delta < 1 and c > 0; received k={k}, delta={delta}, c={c}"
         raise InvalidParameterError(msg)
     return math.ceil(3 * k / c * math.log(k / delta))

@@ -198,7 +198,7 @@ def _checked_choice(answer: Any, n_points: int) -> Numbers:
     Raises InvalidParameterError: they are not indices of points.
     """
     chosen = np.unique(np.asarray(answer))
-    if chosen.dtype.kind not in "iu" or (len(chosen) and not 0 <= chosen[0] <= chosen[-1] < n_points):
+    if len(chosen) and (chosen.dtype.kind not in "iu" or not 0 <= chosen[0] <= chosen[-1] < n_points):
         msg = f"the solver must return indices of its {n_points} points, integers; received {chosen[:5]!r}"
         raise InvalidParameterError(msg)
     return chosen.astype(np.int64)

@@ -111,8 +111,11 @@ def _open_generators(path: str) -> tuple[NDArray[Any], Any, Any]:
     else:
         return np.asarray(given.matrix), given.names, None
     model = load_model(path)
-    rays = np.asarray(model.components_ if hasattr(model, "components_") else model.anchors_)
-    return rays, getattr(model, "feature_names_in_", None), model
+    rays = getattr(model, "components_", getattr(model, "anchors_", None))
+    if rays is None:
+        msg = f"the {type(model).__name__} at {path!r} has no components; pass a matrix, or a model that has"
+        raise InvalidInputError(msg)
+    return np.asarray(rays), getattr(model, "feature_names_in_", None), model
 
 
 def name_rows(

@@ -253,7 +253,8 @@ def converter_of(path: str) -> str:
 
 def _first_array_of_npz(path: str) -> str:
     try:
-        names = zipfile.ZipFile(path).namelist()
+        with zipfile.ZipFile(path) as held:
+            names = held.namelist()
     except (OSError, zipfile.BadZipFile):
         return "X"
     return "indptr" if "indptr.npy" in names else names[0].removesuffix(".npy") if names else "X"
@@ -261,6 +262,9 @@ def _first_array_of_npz(path: str) -> str:
 
 def _separator_argument(path: str) -> str:
     """Arguments of pandas for a table whose cells are separated by semicolons."""
-    with open(path, encoding="utf-8", errors="replace") as lines:
-        line = lines.readline(4096)
+    try:
+        with open(path, encoding="utf-8", errors="replace") as lines:
+            line = lines.readline(4096)
+    except OSError:
+        return ""
     return ", sep=';', decimal=','" if ";" in line else ""

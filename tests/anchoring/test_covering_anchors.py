@@ -70,6 +70,8 @@ def test_a_solver_of_ones_own_gets_both_sets_of_points():
     assert found.votes.tolist() == [7, 7]
     with pytest.raises(InvalidParameterError, match="indices of its 23 points"):
         dca.find_anchors(X, 2, Y=Y, method="paper", dim=3, solver=lambda X, Y, k: [23])
+    with pytest.raises(InvalidInputError, match="no row of Y covers any row of X"):
+        dca.find_anchors(X, 2, Y=Y, method="paper", dim=3, solver=lambda X, Y, k: [])
 
 
 def test_chunks_and_graphs_change_no_bit():

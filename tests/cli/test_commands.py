@@ -80,6 +80,8 @@ def test_rows_in_a_cone_are_counted_and_written(place, models):
     stored = zarr.open_array("inside.zarr", mode="r")
     assert stored.metadata.dimension_names == ("y", "x", "component")
     assert int(stored[...].sum()) == 2
+    assert "KalmanFilter" in run("in-cone", "X.npy", models[0] / "kalman.zarr", code=2).stderr
+    assert "has no components" in run("in-cone", "X.npy", models[0] / "kalman.zarr", code=2).stderr
 
 
 def test_scores_are_those_of_the_method(place, models):

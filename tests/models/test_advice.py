@@ -85,6 +85,14 @@ def test_texts_are_counted_first(texts):
         dca.NMF(2).fit(texts)
 
 
+def test_files_by_name_are_read_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.csv").mkdir()
+    for path in ("missing.csv", "folder.csv"):
+        with pytest.raises(NotNumbersError, match=rf"pandas\.read_csv\('{path}'\)"):
+            dca.NMF(2).fit([path, path])
+
+
 def test_numbers_that_are_texts_become_numbers():
     found = np.asarray(X.astype(str), dtype=float)
     with pytest.raises(InvalidInputError, match=r"X = numpy\.asarray\(X, dtype=float\)"):
@@ -124,9 +132,9 @@ def test_a_column_becomes_a_table(chunked):
 
 @pytest.mark.parametrize("chunked", [False, True])
 def test_the_column_of_a_missing_number_is_named(chunked):
-    frame = pd.DataFrame(X.copy(), columns=["red", "green", "blue", "nir", "swir", "ndvi"])
-    frame.loc[7, "nir"] = np.nan
-    with pytest.raises(NotFiniteError, match=r"row 7, column 3 \('nir'\); drop"):
+    frame = pd.DataFrame(X.copy(), columns=["red", "green", "blue", "near\xa0ir", "swir", "ndvi"])
+    frame.loc[7, "near\xa0ir"] = np.nan
+    with pytest.raises(NotFiniteError, match=r"row 7, column 3 \('near\\xa0ir'\); drop"):
         dca.GaussianMixture(2, method="paper").fit(dd.from_pandas(frame, npartitions=3) if chunked else frame)
 
 

@@ -98,7 +98,7 @@ def test_parameters_that_only_one_of_them_has():
     refused(InvalidParameterError, "pass an integer instead of 'auto'", dca.find_anchors, X, "auto", method="paper")
     for ensemble in ("mixed", "row-space", "whitened"):
         refused(InvalidParameterError, "use 'gaussian'", dca.find_anchors, X, 3, method="paper", ensemble=ensemble)
-    for bad in ({"k": 0}, {"k": 3, "delta": 0}, {"k": 3, "delta": 1}, {"k": 3, "c": 0}):
+    for bad in ({"k": 0}, {"k": 3, "delta": 0}, {"k": 3, "delta": 1}, {"k": 3, "c": 0}, {"k": 3, "c": np.nan}):
         refused(InvalidParameterError, "need k >= 1, 0 < delta < 1 and c > 0", dca.n_subproblems, **bad)
 
 
