@@ -16,8 +16,8 @@ from dask_dca.anchoring.parameters import Settings, check_count, check_settings
 from dask_dca.anchoring.robust import check_known, robust_anchors, robust_votes
 from dask_dca.engine.advice import Form, in_terms_of, refuse_other_names
 from dask_dca.engine.graphs import as_dask
-from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
 from dask_dca.engine.passes import Run, optimized_with_arrays, step
+from dask_dca.engine.process import numpy_defaults, one_blas_thread
 from dask_dca.engine.rows import Rows, as_rows, mark_missing
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.weights import weigh_rows

@@ -21,8 +21,8 @@ from dask_dca.anchoring.divide import Directions, divide
 from dask_dca.anchoring.literal import check_same_space, n_planes, select_by_votes
 from dask_dca.anchoring.parameters import certify, check_integer, evaluation_rows
 from dask_dca.anchoring.preprocess import prepare_subspaces, spectral_counts
-from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Pass, run_pass, step
+from dask_dca.engine.process import one_blas_thread
 from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sampling import fetch_rows, spread_rows
 from dask_dca.engine.tiles import require_finite, tiles

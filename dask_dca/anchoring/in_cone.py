@@ -11,8 +11,8 @@ import numpy as np
 from dask_dca.anchoring.parameters import check_integer, draw_seed, is_auto
 from dask_dca.engine.advice import Form, in_terms_of, refuse_other_names
 from dask_dca.engine.cubes import labelled
-from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
 from dask_dca.engine.passes import Run, map_rows
+from dask_dca.engine.process import numpy_defaults, one_blas_thread
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.tiles import even_tiles, require_finite, tile_height

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from dask_dca.engine.entry import align_arrays, array_bytes, own_worker
-from dask_dca.engine.numerics import one_blas_thread
+from dask_dca.engine.process import one_blas_thread
 from dask_dca.engine.stores import is_a
 from dask_dca.errors import ClusterError, ClusterWarning, InvalidInputError, warn
 

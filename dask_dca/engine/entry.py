@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import numpy as np
 from scipy import sparse
 
-from dask_dca.engine.numerics import run_task
+from dask_dca.engine.process import run_task
 from dask_dca.engine.stores import read_rows
 from dask_dca.engine.types import Window
 from dask_dca.errors import InvalidInputError, NotNumbersError

@@ -15,7 +15,7 @@ import numpy as np
 
 from dask_dca.engine.computing import task_threads
 from dask_dca.engine.entry import add_zarr_tasks, align_arrays, block_reader, bundle_blocks, check_blocks
-from dask_dca.engine.numerics import run_task
+from dask_dca.engine.process import run_task
 from dask_dca.engine.types import Window, rounded_weights, stack_columns, window_of
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from dask_dca.engine.advice import in_terms_of
 from dask_dca.engine.computing import compute_and_persist, compute_delayed, compute_with_state, task_threads
 from dask_dca.engine.entry import align_arrays, array_bytes
 from dask_dca.engine.graphs import add_merge_tree, array_of_tasks, as_dask, block_tasks, state_tasks, with_weights
-from dask_dca.engine.numerics import run_task
 from dask_dca.engine.passes import Pass, delayed_pass, make_layer, run_pass, step
+from dask_dca.engine.process import run_task
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.tiles import RowCensus, clip_rounding, require_finite, take_rows, tiles
 from dask_dca.engine.types import stack_parts

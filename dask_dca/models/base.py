@@ -18,8 +18,8 @@ from dask_dca.engine.advice import Form, form_of, in_terms_of
 from dask_dca.engine.checkpoint import Checkpoint, open_checkpoint
 from dask_dca.engine.cubes import Cube
 from dask_dca.engine.files import expand_home
-from dask_dca.engine.numerics import numpy_defaults, one_blas_thread
 from dask_dca.engine.passes import Reads, Run
+from dask_dca.engine.process import numpy_defaults, one_blas_thread
 from dask_dca.engine.rows import Rows, as_rows, check_missing, mark_missing
 from dask_dca.errors import InvalidInputError, InvalidParameterError, without_secrets
 from dask_dca.models.attributes import COMMON

@@ -15,8 +15,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.engine.graphs import as_dask
-from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.engine.passes import Reads
+from dask_dca.engine.process import numpy_defaults
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sequences import as_edges
 from dask_dca.errors import InvalidInputError, InvalidParameterError

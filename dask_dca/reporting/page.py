@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_dca import __version__
 from dask_dca._registry import MODELS
-from dask_dca.engine.numerics import numpy_defaults
+from dask_dca.engine.process import numpy_defaults
 from dask_dca.errors import InvalidInputError, InvalidParameterError, ModelFileError, without_secrets
 from dask_dca.output import atomic_file, check_target, file_system, is_url, local_path, store_errors
 from dask_dca.reporting.data import DataSummary, Inputs, check_shape

@@ -18,7 +18,7 @@ PAGES = 200 * 2 * 2**20 // 4096  # of what `work` below allocates in turn
 SCRIPT = """
 import json, resource, threading
 import numpy as np
-from dask_dca.engine.allocator import reuse_freed_memory
+from dask_dca.engine.process import reuse_freed_memory
 
 def faults(work):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

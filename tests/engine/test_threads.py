@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from dask_dca.engine import numerics as threads
-from dask_dca.engine.numerics import one_blas_thread
+from dask_dca.engine import process as threads
 from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.process import one_blas_thread
 from dask_dca.engine.rows import as_rows
 
 

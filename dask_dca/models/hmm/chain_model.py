@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from dask_dca.anchoring.parameters import check_integer, check_option, draw_seed
-from dask_dca.engine.numerics import one_blas_thread
+from dask_dca.engine.process import one_blas_thread
 from dask_dca.errors import InvalidParameterError, StartWarning, warn
 from dask_dca.models.describe import passes_of
 from dask_dca.models.em import InitMixin, check_chain, check_letters, read_init

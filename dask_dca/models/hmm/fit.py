@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.anchoring.parameters import check_number, check_option, is_auto
-from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Run
+from dask_dca.engine.process import one_blas_thread
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import Held, call, call_each
 from dask_dca.errors import FewerAnchorsWarning, FloorWarning, InvalidParameterError, warn

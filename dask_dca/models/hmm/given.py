@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.numerics import one_blas_thread
+from dask_dca.engine.process import one_blas_thread
 from dask_dca.engine.sampling import call
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.em import check_chain, check_covariances, check_shape, expectation_maximisation

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.anchoring.parameters import check_count, check_integer, check_number, check_option, draw_seed
-from dask_dca.engine.numerics import one_blas_thread
+from dask_dca.engine.process import one_blas_thread
 from dask_dca.errors import InvalidParameterError
 from dask_dca.models.attributes import KALMAN
 from dask_dca.models.base import whole_fit

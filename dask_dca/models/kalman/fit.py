@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
-from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Run
+from dask_dca.engine.process import one_blas_thread
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import call, hold_rows, spread_rows
 from dask_dca.engine.sequences import run_edges

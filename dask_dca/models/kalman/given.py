@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.numerics import one_blas_thread
+from dask_dca.engine.process import one_blas_thread
 from dask_dca.errors import InvalidParameterError
 from dask_dca.models.em import Refined, count_in_init, expectation_maximisation
 from dask_dca.models.kalman.em import StateSums, estimate_q, estimate_r, m_step, solve_normal_equations

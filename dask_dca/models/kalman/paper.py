@@ -14,8 +14,8 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from dask_dca.anchoring.literal import paper_anchors
-from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.process import one_blas_thread
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.sequences import pair_mask

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.anchoring.parameters import check_integer, check_number, is_auto
-from dask_dca.engine.numerics import one_blas_thread
+from dask_dca.engine.process import one_blas_thread
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn
 from dask_dca.models.lda.passes import WordBlocks, leading_pairs
 from dask_dca.models.lda.topics import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dask_dca.anchoring.literal import n_planes
-from dask_dca.engine.numerics import one_blas_thread
+from dask_dca.engine.process import one_blas_thread
 from dask_dca.errors import FewerAnchorsWarning, warn
 from dask_dca.geometry.nnls import nonnegative_from_gram
 from dask_dca.geometry.planes import plane_pairs

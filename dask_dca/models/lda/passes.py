@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.computing import compute_delayed, compute_with_state, task_threads
-from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Pass, plane_groups, run_pass, step
+from dask_dca.engine.process import one_blas_thread
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.tiles import counts_of_block
 from dask_dca.engine.types import Groups, Summed, add_parts, stack_parts

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Run
+from dask_dca.engine.process import one_blas_thread
 from dask_dca.engine.rows import as_rows
 from dask_dca.models.lda.corpus import cooccurrence_of, fetch_documents
 from dask_dca.models.lda.documents import COLD_START, TrainingCounts, count_scales, damped_counts, token_halves

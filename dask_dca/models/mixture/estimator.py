@@ -11,8 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.anchoring.completion import warn_of_few_entries
 from dask_dca.anchoring.parameters import check_count, check_integer, draw_seed
-from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import map_rows
+from dask_dca.engine.process import one_blas_thread
 from dask_dca.engine.rows import check_missing
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.tiles import tile_height

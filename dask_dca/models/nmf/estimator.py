@@ -14,8 +14,8 @@ from dask_dca.anchoring.anchors import anchors_of
 from dask_dca.anchoring.completion import count_by_holdout
 from dask_dca.anchoring.parameters import check_count
 from dask_dca.engine.cubes import as_cube, labelled
-from dask_dca.engine.numerics import numpy_defaults
 from dask_dca.engine.passes import Pass, map_rows, run_pass
+from dask_dca.engine.process import numpy_defaults
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.types import Reads, add_parts

@@ -13,7 +13,7 @@ from scipy.cluster import hierarchy
 from scipy.sparse import csgraph
 
 from dask_dca.anchoring.parameters import check_count, check_integer, is_auto
-from dask_dca.engine.numerics import one_blas_thread
+from dask_dca.engine.process import one_blas_thread
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import sample_rows
 from dask_dca.engine.weights import draw_rows

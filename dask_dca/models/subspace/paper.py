@@ -10,8 +10,8 @@ from scipy import sparse
 from scipy.ndimage import gaussian_filter1d
 
 from dask_dca.anchoring.literal import n_planes
-from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.process import one_blas_thread
 from dask_dca.engine.sampling import fetch_rows, spread_rows
 from dask_dca.engine.tiles import even_tiles, require_finite, tile_height, tiles
 from dask_dca.engine.types import add_parts

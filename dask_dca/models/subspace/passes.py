@@ -9,8 +9,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from dask_dca.anchoring.completion import complete_or_zero_block, has_missing_entries
-from dask_dca.engine.numerics import one_blas_thread
 from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.process import one_blas_thread
 from dask_dca.engine.tiles import even_tiles, require_finite, tile_height
 from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.geometry import planes
