@@ -48,7 +48,7 @@ ENGINE = (
     Mutation(
         "fetched rows come in the order of the data",
         "engine/sampling.py",
-        "return values if numbers is None else values[np.searchsorted(np.sort(numbers), numbers)]",
+        "return values[np.searchsorted(np.sort(numbers), numbers)]",
         "return values",
         (DIVIDE,),
     ),

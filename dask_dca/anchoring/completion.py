@@ -115,11 +115,8 @@ def _count_block(_: None, start: int, *columns: Any) -> tuple[int, int]:
 
 def has_missing_entries(columns: Sequence[Any]) -> bool:
     """Whether any entry of a block is missing; columns (n, p_j): its column chunks."""
-    return any(_has_nan(part.data if sparse.issparse(part) else part) for part in columns)
-
-
-def _has_nan(values: Any) -> bool:
-    return np.ma.is_masked(values) or (values.dtype.kind == "f" and bool(np.isnan(np.min(values, initial=np.inf))))
+    held = (part.data if sparse.issparse(part) else part for part in columns)
+    return any(values.dtype.kind == "f" and bool(np.isnan(np.min(values, initial=np.inf))) for values in held)
 
 
 def complete_rows(rows: Rows, model: LowRank, *, fill_unobserved_rows: bool = True) -> Rows:

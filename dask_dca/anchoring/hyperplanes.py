@@ -365,20 +365,15 @@ class RandomSpaces:
 
 def _project_rows(rows: Rows, spaces: RandomSpaces, run: Run) -> Floats:
     """Project all rows onto all spaces, (n, s, d), in the order of the rows."""
-    job: Pass[tuple[Numbers, Floats]] = Pass("project", _project_block, stack_parts)
-    return step(run, "points", _sort_by_number, run_pass(rows, job, spaces, run))
+    return run_pass(rows, Pass("project", _project_block, stack_parts), spaces, run)
 
 
-def _project_block(spaces: RandomSpaces, start: int, *columns: Any) -> tuple[Numbers, Floats]:
-    found = [(np.zeros(0, dtype=np.int64), np.zeros((0, spaces.count, spaces.dim)))]
+def _project_block(spaces: RandomSpaces, start: int, *columns: Any) -> Floats:
+    found = [np.zeros((0, spaces.count, spaces.dim))]
     for numbers, tile in tiles(columns, start, copy=False):
         require_finite(tile, numbers)
-        found.append((numbers, spaces.project(tile)))
+        found.append(spaces.project(tile))
     return stack_parts(found)
-
-
-def _sort_by_number(found: tuple[Numbers, Floats]) -> Floats:
-    return found[1][np.argsort(found[0])]
 
 
 def covering_anchors(

@@ -95,10 +95,9 @@ def fetch_views(rows: Rows, views: Views, numbers: Numbers | None, run: Run) -> 
     job = Pass("fetch", _fetch_block, _merge_fetched)
     rows, blocks = (rows, None) if numbers is None else rows.blocks_for(wanted)
     found, first, second, third = run_pass(rows, job, (views, wanted), run, blocks=blocks)
-    order = np.argsort(found)
-    if numbers is not None:
-        there = numbers[np.isin(numbers, found)]
-        order = order[np.searchsorted(found[order], there)]
+    if numbers is None:
+        return first, second, third
+    order = np.searchsorted(found, numbers[np.isin(numbers, found)])
     return first[order], second[order], third[order]
 
 

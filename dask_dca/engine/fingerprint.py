@@ -96,7 +96,6 @@ class _TakeFingerprint:
         sums, left = np.zeros(own.stop - own.start, dtype=np.uint64), 0
         for part in columns:
             values = part[own.start - own.first : own.stop - own.first]
-            values = values.tocsr() if hasattr(values, "tocsr") else values
             sums += weigh_values(values, column_keys(left, part.shape[1]))
             left += part.shape[1]
         return self._by_range(hash_of_rows(sums, own.start), own.start)
@@ -146,8 +145,8 @@ def weigh_values(part: Any, keys: Hashes) -> Hashes:
     """Hash rows (n,): mix the bits of values, multiply them by the keys of columns, and sum over each row mod 2**64.
 
     Zeros contribute nothing, so that sparse and dense rows have equal sums, and sums of column chunks can be added.
-    part (n, p): values of any real dtype, converted to float64; -0 is 0, and all NaN and masked values are equal; keys
-    (p,): from `column_keys`.
+    part (n, p): values of any real dtype, converted to float64; -0 is 0, and all NaN are equal; keys (p,): from
+    `column_keys`.
     """
     n, p = part.shape
     found = np.zeros(n, dtype=np.uint64)
@@ -160,8 +159,7 @@ def weigh_values(part: Any, keys: Hashes) -> Hashes:
 
 
 def _weigh_dense(tile: Any, keys: Hashes) -> Hashes:
-    plain = tile.astype(np.float64).filled(np.nan) if np.ma.is_masked(tile) else np.asarray(tile)
-    summed: Hashes = np.einsum("ij,j->i", _bits(plain), keys)
+    summed: Hashes = np.einsum("ij,j->i", _bits(tile), keys)
     return summed
 
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dask.delayed import Delayed
-    from numpy.typing import NDArray
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
@@ -282,7 +281,7 @@ def fetch_rows(
     else:
         rows, wanted, blocks = _locate_rows(rows, numbers)
         found = run_pass(rows, job, _State(wanted, nonnegative, holes, dtype), run, blocks=blocks)
-    return step(run, "fetch", _sort_rows, found, numbers)
+    return found if numbers is None else step(run, "fetch", _in_order, found, numbers)
 
 
 def _locate_rows(rows: Rows, numbers: Numbers | None) -> tuple[Rows, Numbers, Numbers | None]:
@@ -298,12 +297,9 @@ def _fetch_state(numbers: Numbers, nonnegative: bool) -> _State:
     return _State(np.sort(numbers), nonnegative)
 
 
-def _sort_rows(found: tuple[Numbers, Floats], numbers: Numbers | None = None) -> Floats:
-    """Sort rows by their numbers, or in the order of given numbers."""
-    where, values = found
-    if (np.diff(where) < 0).any():
-        values = values[np.argsort(where)]
-    return values if numbers is None else values[np.searchsorted(np.sort(numbers), numbers)]
+def _in_order(values: Floats, numbers: Numbers) -> Floats:
+    """Put rows, which are sorted by their numbers, in the order of these."""
+    return values[np.searchsorted(np.sort(numbers), numbers)]
 
 
 def hold_rows(
@@ -316,7 +312,7 @@ def hold_rows(
     """
     rows, wanted, blocks = _locate_rows(rows, numbers)
     job = Pass("fetch", _fetch_block, stack_parts)
-    return hold_pass(rows, job, _State(wanted, holes=holes), run, partial(_finish_rows, finish), blocks=blocks)
+    return hold_pass(rows, job, _State(wanted, holes=holes), run, finish, blocks=blocks)
 
 
 def hold_rows_and_count(
@@ -327,21 +323,16 @@ def hold_rows_and_count(
     count: a block's function without a state, which returns integers; finish: also receives their sums.
     """
     wanted = np.arange(rows.n_rows) if numbers is None else numbers
-    state = _State(wanted, nonnegative=False, dtype=np.dtype(np.float64), holes=True), count
     job = Pass("count", _fetch_and_count, stack_parts)
-    return hold_pass(rows, job, state, run, partial(_finish_rows_and_count, finish))
+    return hold_pass(rows, job, (_State(wanted, holes=True), count), run, partial(_finish_rows_and_count, finish))
 
 
 def _fetch_and_count(state: tuple[_State, Callable[..., Any]], start: int, *columns: Any) -> tuple[Any, ...]:
-    return *_fetch_block(state[0], start, *columns), np.array([state[1](None, start, *columns)], dtype=np.int64)
+    return _fetch_block(state[0], start, *columns), np.array([state[1](None, start, *columns)], dtype=np.int64)
 
 
-def _finish_rows_and_count(finish: Callable[[Floats, Numbers], T], found: tuple[Numbers, Floats, Numbers]) -> T:
-    return finish(_sort_rows(found[:2], None), found[2].sum(axis=0))
-
-
-def _finish_rows(finish: Callable[[Floats], T], found: tuple[Numbers, Floats]) -> T:
-    return finish(_sort_rows(found))
+def _finish_rows_and_count(finish: Callable[[Floats, Numbers], T], found: tuple[Floats, Numbers]) -> T:
+    return finish(found[0], found[1].sum(axis=0))
 
 
 def sample_rows(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: bool = False) -> Rows:
@@ -356,14 +347,14 @@ def sample_rows(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: b
         return rows
     state = _State(numbers, nonnegative, dtype=rows.output_dtype)
     if rows.kind == "memory":
-        return as_rows(_sample_block(state, 0, rows.source))
+        return as_rows(_fetch_block(state, 0, rows.source))
     rows, numbers, blocks = _locate_rows(rows, numbers)
     return as_rows(_persist_rows(rows, state, blocks, run))
 
 
 def _persist_rows(rows: Rows, state: _State, blocks: Any, run: Run) -> Any:
     """Extract some rows of each block and persist them on the cluster, unless they are too large."""
-    job = Pass("sample", _sample_block, stack_parts)
+    job = Pass("sample", _fetch_block, stack_parts)
     graph, (keys,), token = block_tasks(rows, [job], state, blocks, shared=run.lazy)
     layer = f"dca-{job.name}-pass-{token}"
     whole = make_layer(layer, graph, [rows.source, state] if run.lazy else [])
@@ -377,11 +368,7 @@ def _persist_rows(rows: Rows, state: _State, blocks: Any, run: Run) -> Any:
     return compute_with_state(None, lambda _: kept.persist(retries=run.retries), rows.source, job.name, run)
 
 
-def _sample_block(state: _State, start: int, *columns: Any) -> NDArray[Any]:
-    return _fetch_block(state, start, *columns)[1]
-
-
-def _fetch_block(state: _State, start: int, *columns: Any) -> tuple[Numbers, Floats]:
+def _fetch_block(state: _State, start: int, *columns: Any) -> Floats:
     numbers, values = take_rows(columns, start, state.numbers)
     for where, tile in tiles([values], 0, copy=False):
         if not state.holes:
@@ -391,4 +378,4 @@ def _fetch_block(state: _State, start: int, *columns: Any) -> tuple[Numbers, Flo
             clipped = clip_rounding(known, numbers[where], RowCensus())
             if clipped is not known:
                 np.copyto(tile, clipped, where=~np.isnan(tile))
-    return numbers, values.astype(state.dtype, copy=False)
+    return values.astype(state.dtype, copy=False)

@@ -159,22 +159,21 @@ def tiles(
     restrict tiles to; copy: whether tiles must be copies, else they may be read-only views; again: whether each tile
     overwrites the one before. Yields row numbers (m,), increasing, and these rows (m, p), C-contiguous.
     """
-    parts = [_sliceable(part) for part in columns]
-    n, p = parts[0].shape[0], sum(part.shape[1] for part in parts)
+    n, p = columns[0].shape[0], sum(part.shape[1] for part in columns)
     numbers = np.arange(start, start + n, dtype=np.int64)
     if only is not None:
         numbers = only[(only >= start) & (only < start + n)]
-    ready = not copy and only is None and len(parts) == 1 and _is_plain(parts[0])
+    ready = not copy and only is None and len(columns) == 1 and _is_plain(columns[0])
     step, tile = int(np.clip(_TILE_ENTRIES // max(p, 1), 16, _MAX_TILE_ROWS)), None
     for begin in range(0, len(numbers), step):
         chosen = numbers[begin : begin + step]
         if ready:
-            yield chosen, parts[0][begin : begin + step]
+            yield chosen, columns[0][begin : begin + step]
             continue
         if tile is None or not again:
             tile = np.empty((len(chosen), p))
         tile = tile[: len(chosen)]
-        _fill(tile, parts, chosen - start)
+        _fill(tile, columns, chosen - start)
         yield chosen, tile
 
 
@@ -183,12 +182,11 @@ def take_rows(columns: Sequence[Any], start: int, wanted: Numbers) -> tuple[Numb
 
     wanted: sorted row numbers, also of other blocks. Returns those of this block (m,), and their rows (m, p).
     """
-    parts = [_sliceable(part) for part in columns]
-    numbers = wanted[(wanted >= start) & (wanted < start + parts[0].shape[0])]
-    values = np.empty((len(numbers), sum(part.shape[1] for part in parts)))
+    numbers = wanted[(wanted >= start) & (wanted < start + columns[0].shape[0])]
+    values = np.empty((len(numbers), sum(part.shape[1] for part in columns)))
     for begin in range(0, len(numbers), _MAX_TILE_ROWS):
         some = slice(begin, begin + _MAX_TILE_ROWS)
-        _fill(values[some], parts, numbers[some] - start)
+        _fill(values[some], columns, numbers[some] - start)
     return numbers, values
 
 
@@ -197,20 +195,19 @@ def slabs(columns: Sequence[Any], start: int) -> Iterator[tuple[Numbers, NDArray
 
     Yields row numbers (m,), increasing, and these rows (m, p) without rounding, C-contiguous.
     """
-    parts = [_sliceable(part) for part in columns]
-    n, p = parts[0].shape[0], sum(part.shape[1] for part in parts)
-    single = all(part.dtype == np.float32 for part in parts)
-    plain = len(parts) == 1 and (_is_plain(parts[0], np.float32) or _is_plain(parts[0]))
+    n, p = columns[0].shape[0], sum(part.shape[1] for part in columns)
+    single = all(part.dtype == np.float32 for part in columns)
+    plain = len(columns) == 1 and (_is_plain(columns[0], np.float32) or _is_plain(columns[0]))
     entries = _SLAB_ENTRIES if plain else _TILE_ENTRIES * 4
     step = int(np.clip(entries // max(p, 1), 16, _MAX_TILE_ROWS * 12))
     for begin in range(0, n, step):
         count = min(step, n - begin)
         numbers = np.arange(start + begin, start + begin + count, dtype=np.int64)
         if plain:
-            yield numbers, parts[0][begin : begin + count]
+            yield numbers, columns[0][begin : begin + count]
             continue
         slab = np.empty((count, p), dtype=np.float32 if single else np.float64)
-        _fill(slab, parts, numbers - start)
+        _fill(slab, columns, numbers - start)
         yield numbers, slab
 
 
@@ -227,36 +224,28 @@ def even_tiles(columns: Sequence[Any], start: int, height: int) -> Iterator[tupl
     choose another kernel, which rounds differently. height: from `tile_height`. Yields the numbers (m,) of the tile's
     first m rows, and the tile (height, p).
     """
-    parts = [_sliceable(part) for part in columns]
-    n, p = parts[0].shape[0], sum(part.shape[1] for part in parts)
-    plain = len(parts) == 1 and _is_plain(parts[0])
+    n, p = columns[0].shape[0], sum(part.shape[1] for part in columns)
+    plain = len(columns) == 1 and _is_plain(columns[0])
     for begin in range(0, n, height):
         count = min(height, n - begin)
         numbers = np.arange(start + begin, start + begin + count, dtype=np.int64)
         if plain and count == height:
-            yield numbers, parts[0][begin : begin + height]
+            yield numbers, columns[0][begin : begin + height]
             continue
         tile = np.zeros((height, p))
-        _fill(tile[:count], parts, numbers - start)
+        _fill(tile[:count], columns, numbers - start)
         yield numbers, tile
-
-
-def _sliceable(part: Any) -> Any:
-    """Make rows sliceable; masked entries become NaN, which later checks refuse."""
-    if sparse.issparse(part):
-        return part.tocsr()
-    return part.astype(np.float64).filled(np.nan) if np.ma.is_masked(part) else part
 
 
 def _is_plain(part: Any, dtype: type = np.float64) -> bool:
     return isinstance(part, np.ndarray) and part.dtype == dtype and bool(part.flags.c_contiguous)
 
 
-def _fill(tile: NDArray[Any], parts: Sequence[Any], local: Numbers) -> None:
+def _fill(tile: NDArray[Any], columns: Sequence[Any], local: Numbers) -> None:
     whole = len(local) > 0 and local[-1] - local[0] + 1 == len(local) and bool((np.diff(local) == 1).all())
     where = slice(int(local[0]), int(local[-1]) + 1) if whole else local
     left = 0
-    for part in parts:
+    for part in columns:
         right = left + part.shape[1]
         rows = part[where]
         tile[:, left:right] = rows.toarray() if sparse.issparse(rows) else rows
@@ -299,7 +288,7 @@ def counts_of_block(columns: Sequence[Any], start: int) -> sparse.csr_array:
     arrays are not changed.
     Raises NotFiniteError: an entry is NaN or infinite; InvalidInputError: an entry is negative or above 2**31.
     """
-    parts = [sparse.csr_array(part if sparse.issparse(part) else _dense_rows(part)) for part in columns]
+    parts = [sparse.csr_array(part if sparse.issparse(part) else np.asarray(part, np.float64)) for part in columns]
     rows = parts[0] if len(parts) == 1 else sparse.csr_array(sparse.hstack(parts, format="csr"))
     if not rows.has_canonical_format or not rows.data.all():
         rows = rows.copy()
@@ -310,12 +299,6 @@ def counts_of_block(columns: Sequence[Any], start: int) -> sparse.csr_array:
     if rows.dtype == np.float64:
         return rows
     return sparse.csr_array((rows.data.astype(np.float64), rows.indices, rows.indptr), shape=rows.shape)
-
-
-def _dense_rows(part: Any) -> Floats:
-    """Dense rows in float64; masked entries become NaN, which later checks refuse."""
-    values = np.ma.filled(part.astype(np.float64), np.nan) if np.ma.is_masked(part) else part
-    return np.asarray(values, dtype=np.float64)
 
 
 def _check_entries(rows: sparse.csr_array, start: int) -> None:

@@ -48,7 +48,7 @@ class StackedRows:
     """Arrays (n_j, p) stacked from top to bottom, concatenated only where they are read."""
 
     def __init__(self, parts: Sequence[Any]) -> None:
-        self._parts = [part.tocsr() if sparse.issparse(part) else part for part in parts]
+        self._parts = parts
         self._edges = np.cumsum([0, *(part.shape[0] for part in parts)])
         self.shape = (int(self._edges[-1]), parts[0].shape[1])
 
@@ -64,8 +64,7 @@ class StackedRows:
             return found[0]
         if any(map(sparse.issparse, found)):
             return sparse.vstack(found, format="csr")
-        join: Any = np.ma.concatenate if any(map(np.ma.is_masked, found)) else np.concatenate
-        return join(found)
+        return np.concatenate(found)
 
 
 def stack_columns(pieces: Sequence[Any], depth: int) -> list[Any]:

@@ -58,8 +58,7 @@ def weigh_rows(rows: Rows, sample_weight: Any, run: Run) -> Rows:
         return rows
     unit = 1.0 if whole else float(power_of_two(high)) * _RELATIVE_UNIT
     found, hashes = run_pass(column, Pass("weights", _total_block, stack_parts), unit, run, blocks=every)
-    order = np.argsort(found[:, 0], kind="stable")
-    starts, totals = found[order, 0].astype(np.int64), np.concatenate([[0.0], np.cumsum(found[order, 1])])
+    starts, totals = found[:, 0].astype(np.int64), np.concatenate([[0.0], np.cumsum(found[:, 1])])
     if not _MIN_TOTAL <= totals[-1] * unit < _MAX_TOTAL or totals[-1] >= _MAX_TOTAL:
         msg = (
             f"sample_weight sums to {totals[-1] * unit:g}: it is how often each row counts, which must be {_MIN_TOTAL} "
