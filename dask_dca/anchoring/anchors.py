@@ -12,9 +12,9 @@ import numpy as np
 from dask_dca.anchoring.completion import incomplete_anchors
 from dask_dca.anchoring.hyperplanes import check_solver, covering_anchors, hyperplane_anchors
 from dask_dca.anchoring.library import library_anchors
-from dask_dca.anchoring.parameters import Settings, check_count, check_settings
+from dask_dca.anchoring.parameters import Settings, check_count, check_settings, open_beside
 from dask_dca.anchoring.robust import check_known, robust_anchors, robust_votes
-from dask_dca.engine.advice import Form, in_terms_of, refuse_other_names
+from dask_dca.engine.advice import in_terms_of
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.passes import Run, optimized_with_arrays, step
 from dask_dca.engine.process import numpy_defaults, one_blas_thread
@@ -195,20 +195,11 @@ def find_anchors(
         elif solver != "plane":
             found = _find_covering(rows, Y, count, dim, solver, settings, run)
         else:
-            other = None if Y is None else _library_rows(Y, rows)
+            other = None if Y is None else open_beside(rows, Y, "Y")
             found = anchors_of(rows, count, method, settings, run, Y=other, known=known)
             if method != "robust" or other is None:
                 found = _attach_rows(found, rows if other is None else other, run)
     return found if compute else optimized_with_arrays(found, "anchors")
-
-
-def _library_rows(Y: Any, rows: Rows) -> Rows:
-    """Prepare Y, the rows that anchors are chosen from, and check that its columns are those of X."""
-    with in_terms_of(Form(name="Y")):
-        found = as_rows(Y)
-    found = replace(found, form=replace(found.form, name="Y"))
-    refuse_other_names(rows.feature_names, found.feature_names, "Y")
-    return found
 
 
 def _find_covering(
@@ -217,7 +208,8 @@ def _find_covering(
     """Find rows of Y that cover X, by a solver other than 'plane'."""
     if n_anchors is None:
         raise InvalidParameterError(_NO_RULE)
-    others = as_dask(_library_rows(Y, rows)) if run.lazy else _library_rows(Y, rows)
+    others = open_beside(rows, Y, "Y")
+    others = as_dask(others) if run.lazy else others
     return _attach_rows(covering_anchors(rows, others, n_anchors, dim, solver, settings, run), others, run)
 
 
@@ -313,7 +305,7 @@ def anchors_of(
     settings: Settings,
     run: Run,
     *,
-    Y: Any = None,
+    Y: Rows | None = None,
     known: Any = None,
     nonnegative: bool = False,
 ) -> AnchorResult:

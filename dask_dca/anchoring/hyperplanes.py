@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from dask_dca.anchoring.divide import Directions, divide
-from dask_dca.anchoring.literal import check_same_space, n_planes, select_by_votes
+from dask_dca.anchoring.literal import n_planes, select_by_votes
 from dask_dca.anchoring.parameters import certify, check_integer, evaluation_rows
 from dask_dca.anchoring.preprocess import prepare_subspaces, spectral_counts
 from dask_dca.engine.passes import Pass, run_pass, step
@@ -385,7 +385,6 @@ def covering_anchors(
     rows, others: X, to be covered, and Y, to choose from.
     Raises InvalidParameterError: there are too many rows for sub-problems that see all of them.
     """
-    check_same_space(rows, others)
     s = n_planes(n_anchors, settings)
     numbers = (rows.n_rows + others.n_rows) * s * dim
     if numbers > _MAX_PROJECTIONS:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.anchoring.parameters import check_integer, draw_seed, is_auto
-from dask_dca.engine.advice import Form, in_terms_of, refuse_other_names
+from dask_dca.anchoring.parameters import check_integer, draw_seed, is_auto, open_beside
 from dask_dca.engine.cubes import labelled
 from dask_dca.engine.passes import Run, map_rows
 from dask_dca.engine.process import numpy_defaults, one_blas_thread
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.tiles import even_tiles, require_finite, tile_height
-from dask_dca.errors import InvalidInputError, InvalidParameterError
+from dask_dca.errors import InvalidParameterError
 from dask_dca.geometry.membership import points_in_cone
 from dask_dca.geometry.separation import Cone, prepare_cone
 
 if TYPE_CHECKING:
-    from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats
 
 
@@ -114,7 +111,8 @@ def in_cone(
     tolerance = _check_tolerance(tolerance, rows.output_dtype)
     n_planes = _check_planes(n_subproblems)
     with one_blas_thread():
-        cone = prepare_cone(_check_generators(generators, rows), n_planes, draw_seed(random_state))
+        rays = fetch_rows(open_beside(rows, generators, "generators"), None, Run())
+        cone = prepare_cone(rays, n_planes, draw_seed(random_state))
     height = tile_height(rows.n_rows, rows.n_features)
     state = _State(cone, bool(exact), tolerance, height, bool(return_proofs))
     if not return_proofs:
@@ -138,26 +136,6 @@ def _test_block(state: _State, start: int, *columns: Any) -> Floats:
             if proofs is not None:
                 result[part, 1:] = proofs[: len(numbers)]
     return result
-
-
-def _check_generators(generators: Any, X: Rows) -> Floats:
-    with in_terms_of(Form(name="generators")):
-        rows: Rows = as_rows(generators)
-    n_features = X.n_features
-    refuse_other_names(X.feature_names, rows.feature_names, "generators")
-    if rows.n_features != n_features:
-        msg = (
-            f"the rows have {n_features} features and the generators {rows.n_features}: they must live in the same "
-            f"space; pass generators of shape (k, {n_features})"
-        )
-        raise InvalidInputError(msg)
-    try:
-        return fetch_rows(rows, None, Run())
-    except InvalidInputError as error:
-        reason = str(error).replace("Input X contains", "they hold")
-        reason = re.sub(r"(?<![.])\bX\b", "G", reason)
-        msg = f"unusable generators: {reason}"
-        raise type(error)(msg) from error
 
 
 def _check_planes(n_subproblems: int | str) -> int | None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dask_dca.anchoring.literal import check_same_space
 from dask_dca.anchoring.parameters import certify, evaluation_rows
 from dask_dca.anchoring.preprocess import prepare_subspaces, spectral_counts
 from dask_dca.anchoring.robust import collect_votes, fetch_known
@@ -269,7 +268,7 @@ def library_anchors(
     library: few rows, in memory on the driver; n_anchors: estimated from the data if None.
     Raises InvalidParameterError: the library is too large, or has fewer rows than n_anchors.
     """
-    _check_library(rows, library, n_anchors)
+    _check_library(library, n_anchors)
     atoms = fetch_known(library, None, run)
     subspaces = prepare_subspaces(rows, run, nonnegative=False, n_anchors=n_anchors, level=False)
     wanted = max(spectral_counts(subspaces, rows)) if n_anchors is None else n_anchors
@@ -278,8 +277,7 @@ def library_anchors(
     return step(run, "anchors", _select, voted, atoms, n_anchors, known)
 
 
-def _check_library(rows: Rows, library: Rows, n_anchors: int | None) -> None:
-    check_same_space(rows, library)
+def _check_library(library: Rows, n_anchors: int | None) -> None:
     if library.n_rows * library.n_features > _MAX_LIBRARY_ENTRIES:
         msg = (
             f"Y has {library.n_rows:,} rows of {library.n_features:,} features: too many for a library of known rows, "

@@ -11,7 +11,6 @@ import numpy as np
 from dask_dca.anchoring.parameters import certify, evaluation_rows
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.passes import Pass, plane_groups, run_pass, step
-from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows, spread_rows
 from dask_dca.engine.tiles import RowCensus, clip_rounding, count_unusable, require_finite, tiles
 from dask_dca.engine.types import Groups, add_parts
@@ -186,7 +185,7 @@ def _add_census(voted: AngleVotes, found: _Extremes) -> AngleVotes:
 
 
 def paper_anchors(
-    rows: Rows, n_anchors: int, settings: Settings, run: Run, *, Y: Any = None, nonnegative: bool = False
+    rows: Rows, n_anchors: int, settings: Settings, run: Run, *, Y: Rows | None = None, nonnegative: bool = False
 ) -> AnchorResult:
     """Find anchors by the paper's Algorithm 1 with its equation for 2-D anchors.
 
@@ -196,7 +195,7 @@ def paper_anchors(
     """
     s = n_planes(n_anchors, settings)
     sample = fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE_RUNS), run, nonnegative=nonnegative)
-    others = None if Y is None else _check_other(rows, Y, run)
+    others = as_dask(Y) if run.lazy and Y is not None else Y
     state = step(run, "state", _make_state, settings.ensemble, settings.seed, s, sample, nonnegative)
     found = _run_votes(rows, others, s, state, run)
     missing = (
@@ -236,17 +235,3 @@ def select_by_votes(
             FewerAnchorsWarning,
         )
     return certify(chosen, candidates, n_planes, **more)
-
-
-def _check_other(rows: Rows, Y: Any, run: Run) -> Rows:
-    """Prepare Y, and check that it has the features of X."""
-    other = as_dask(as_rows(Y)) if run.lazy else as_rows(Y)
-    check_same_space(rows, other)
-    return other
-
-
-def check_same_space(rows: Rows, others: Rows) -> None:
-    """Check that X and Y have the same number of features; raises InvalidInputError."""
-    if others.n_features != rows.n_features:
-        msg = f"X has {rows.n_features} features and Y has {others.n_features}: they must live in the same space"
-        raise InvalidInputError(msg)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.errors import InvalidParameterError
+from dask_dca.engine.advice import Form, in_terms_of, refuse_other_names
+from dask_dca.engine.rows import as_rows
+from dask_dca.errors import InvalidInputError, InvalidParameterError
 from dask_dca.geometry.planes import PAIR_ENSEMBLE, check_ensemble
 from dask_dca.geometry.votes import wilson_bounds
 
@@ -223,6 +225,24 @@ def check_count(value: Any, rows: Rows, name: str) -> int | None:
         msg = f"{name}={count} exceeds the number of rows, n_samples = {rows.n_rows}; use at most {rows.n_rows}"
         raise InvalidParameterError(msg)
     return count
+
+
+def open_beside(rows: Rows, given: Any, name: str) -> Rows:
+    """Open a further matrix, whose features must be those of X.
+
+    rows: X; name: of the matrix, for messages.
+    Raises InvalidInputError: it is no matrix, or has other features.
+    """
+    with in_terms_of(Form(name=name)):
+        found = as_rows(given)
+    refuse_other_names(rows.feature_names, found.feature_names, name)
+    if found.n_features != rows.n_features:
+        msg = (
+            f"X has {rows.n_features} features and {name} {found.n_features}: they must live in the same space; pass "
+            f"{name} of shape (m, {rows.n_features})"
+        )
+        raise InvalidInputError(msg)
+    return replace(found, form=replace(found.form, name=name))
 
 
 def is_auto(value: Any) -> bool:

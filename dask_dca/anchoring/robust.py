@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.anchoring.divide import Directions, divide
-from dask_dca.anchoring.parameters import certify, evaluation_rows
+from dask_dca.anchoring.parameters import certify, evaluation_rows, open_beside
 from dask_dca.anchoring.preprocess import prepare_subspaces, spectral_counts
-from dask_dca.engine.advice import form_of, is_matrix
+from dask_dca.engine.advice import is_matrix
 from dask_dca.engine.cubes import Cube
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.passes import Run, step
-from dask_dca.engine.rows import Rows, as_rows
+from dask_dca.engine.rows import Rows
 from dask_dca.engine.sampling import fetch_rows
-from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, NotPointedWarning, warn
+from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError, NotPointedWarning, warn
 from dask_dca.geometry import moments, outlying, solvers, votes
 from dask_dca.geometry.moments import POSITION_BITS, coordinates, residual_energy
 
@@ -53,21 +53,15 @@ def check_known(known: Any, source: Rows, n_anchors: int | None, run: Run, *, no
         msg = f"known names {count} anchors where {n_anchors} are asked for; ask for at least {count}"
         raise InvalidParameterError(msg)
     if isinstance(given, Rows):
-        rows = given
-        if rows.n_features != source.n_features:
-            msg = f"known has rows of {rows.n_features} features and the data have {source.n_features}"
-            raise InvalidInputError(msg)
-        numbers = np.full(count, -1)
-    else:
-        rows, numbers = source, _check_row_numbers(given, source.n_rows)
-    fetched = fetch_known(rows, None if rows is not source else numbers, run, nonnegative=nonnegative)
-    return step(run, "known", Known, fetched, numbers)
+        return step(run, "known", Known, fetch_known(given, None, run, nonnegative=nonnegative), np.full(count, -1))
+    numbers = _check_row_numbers(given, source.n_rows)
+    return step(run, "known", Known, fetch_known(source, numbers, run, nonnegative=nonnegative), numbers)
 
 
 def _parse_known(known: Any, source: Rows) -> Rows | NDArray[Any]:
     """Return rows, or a vector of row numbers. Raises InvalidParameterError: it is neither."""
     if is_matrix(known) or isinstance(known, Cube) or hasattr(known, "to_dask_array"):
-        return _name_known(as_rows(known), known)
+        return open_beside(source, known, "known")
     try:
         found = np.asarray(known)
     except (TypeError, ValueError):
@@ -75,12 +69,7 @@ def _parse_known(known: Any, source: Rows) -> Rows | NDArray[Any]:
     if found.ndim not in (1, 2) or not len(found):
         msg = f"known must be row numbers, or rows of shape (r, {source.n_features}); received {known!r}"
         raise InvalidParameterError(msg)
-    return _name_known(as_rows(found), known) if found.ndim == 2 else found
-
-
-def _name_known(rows: Rows, known: Any) -> Rows:
-    """Let error messages call the rows `known`."""
-    return replace(rows, form=replace(form_of(known), name="known"))
+    return open_beside(source, known, "known") if found.ndim == 2 else found
 
 
 def fetch_known(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: bool = False) -> Floats:

@@ -205,7 +205,7 @@ def test_known_rows_give_the_same_bits_for_any_chunking_and_later(known):
         ([], "row numbers, or rows"),
         (3, "row numbers, or rows"),
         ([0, 1, 2, 3, 4, 5], "ask for at least 6"),
-        (np.ones((1, 11)), "11 features"),
+        (np.ones((1, 11)), "12 features and known 11"),
     ],
 )
 def test_unusable_known_rows_are_refused(known, message):

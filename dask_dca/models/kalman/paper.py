@@ -182,8 +182,8 @@ def fit_paper_system(
     p = rows.n_features
     swapped = sums.paper.reshape(-1, p, p).transpose(0, 2, 1).reshape(-1, p)
     # rows of M lie in the span of the columns of O T, rows of its transpose in that of O
-    following = paper_anchors(as_rows(sums.paper / triples), k, settings, run, Y=rows.source)
-    present = paper_anchors(as_rows(swapped / triples), k, settings, run, Y=rows.source)
+    following = paper_anchors(as_rows(sums.paper / triples), k, settings, run, Y=rows)
+    present = paper_anchors(as_rows(swapped / triples), k, settings, run, Y=rows)
     width = min(len(following.indices), len(present.indices))
     observation = fetch_rows(rows, present.indices[:width], run).T
     moved = fetch_rows(rows, following.indices[:width], run).T
