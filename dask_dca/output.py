@@ -38,15 +38,19 @@ def atomic_output(path: str | os.PathLike[str], *, overwrite: bool = False, **st
     options of the URL's file system.
     Raises ModelFileError: the path exists, its folder does not, or it can't be written.
     """
-    try:
+    with _file_errors(path):
         check_target(path, overwrite=overwrite, **storage)
-        with (
-            store_errors(path),
-            _written_in_place(os.fspath(path), storage)
-            if is_url(path)
-            else _renamed_when_complete(local_path(path), overwrite) as place,
-        ):
-            yield place
+        remote = is_url(path)
+        place = _written_in_place(os.fspath(path), storage) if remote else _renamed(local_path(path), overwrite)
+        with store_errors(path), place as new:
+            yield new
+
+
+@contextmanager
+def _file_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Convert errors of writing files to one error that names the path."""
+    try:
+        yield
     except OSError as error:
         if error.errno is None:  # not a file error, such as a lost connection
             raise
@@ -62,20 +66,17 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool, ending: str = 
     Raises ModelFileError: the path was created meanwhile, or it can't be written.
     """
     target = local_path(path)
-    try:
-        with scratch_folder(target) as folder:
-            new = folder / f"new{ending}"
-            yield new
+    with _file_errors(path), scratch_folder(target) as folder:
+        new = folder / f"new{ending}"
+        yield new
+        try:
             (os.replace if overwrite else os.link)(new, target)
-    except FileExistsError as error:
-        msg = (
-            f"{os.fspath(path)!r} was created meanwhile; choose another path, or allow to replace it: "
-            "overwrite=True (--overwrite)"
-        )
-        raise ModelFileError(msg) from error
-    except OSError as error:
-        msg = f"could not write {os.fspath(path)!r}: {error.strerror or error}; nothing of it was left behind"
-        raise ModelFileError(msg) from error
+        except FileExistsError as error:
+            msg = (
+                f"{os.fspath(path)!r} was created meanwhile; choose another path, or allow to replace it: "
+                "overwrite=True (--overwrite)"
+            )
+            raise ModelFileError(msg) from error
 
 
 @contextmanager
@@ -96,7 +97,7 @@ def store_errors(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 @contextmanager
-def _renamed_when_complete(target: Path, overwrite: bool) -> Iterator[str]:
+def _renamed(target: Path, overwrite: bool) -> Iterator[str]:
     with scratch_folder(target) as folder:
         new, old = folder / "new", folder / "old"
         yield str(new)

@@ -344,9 +344,8 @@ def _encode(model: Any) -> dict[str, bytes]:
     for name, value in arrays.items():
         _add_array(group, name, value)
     files = {key: content.to_bytes() for key, content in held.items()}
-    words = stored_description(
-        from_record(record, lambda key, _: _as_read(arrays[key])), record
-    )  # of the model as it will be loaded
+    # of the model as it will be loaded
+    words = stored_description(from_record(record, lambda key, _: _as_read(arrays[key])), record)
     attributes = {_RECORD_KEY: record} | ({} if words is None else {DESCRIPTION: words})
     head = json.loads(files.pop("zarr.json")) | {"attributes": attributes}
     return files | {"zarr.json": json.dumps(head, indent=1, allow_nan=False).encode()}
@@ -378,10 +377,9 @@ def _read_array(group: Any, name: str, entry: Any) -> Any:
 
     dtype = np.dtype(str(entry["dtype"]))
     array = group.get(name) if FITTED.fullmatch(name) and dtype.kind in "biuf" else None
-    plain = isinstance(array, zarr.Array) and array.dtype.newbyteorder("=") == dtype.newbyteorder("=")
     if (
         not isinstance(array, zarr.Array)
-        or not plain
+        or array.dtype.newbyteorder("=") != dtype.newbyteorder("=")
         or [codec.to_dict()["name"] for codec in array.metadata.codecs] != ["bytes"]
     ):
         msg = f"the array {name[:40]!r} of the model is missing or not stored as this library stores it"

@@ -37,10 +37,6 @@ def evaluation_rows(sample: NDArray[np.float64]) -> NDArray[np.float64]:
     return sample[:: max(1, -(-len(sample) // wanted))]
 
 
-def _empty_array() -> NDArray[np.float64]:
-    return np.zeros(0)
-
-
 @dataclass(frozen=True)
 class AnchorResult:
     """
@@ -105,7 +101,7 @@ class AnchorResult:
     candidates: NDArray[np.int64]
     candidate_votes: NDArray[np.int64]
     coverage: float = float("nan")
-    coverage_curve: NDArray[np.float64] = field(default_factory=_empty_array)
+    coverage_curve: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     n_range: tuple[int, int] = (0, 0)
     sample: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)), repr=False, compare=False)
     rows: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)), repr=False, compare=False)
@@ -275,8 +271,7 @@ def check_number(
     if not real or not least <= value <= most or value == np.inf or (positive and value <= 0.0):
         kind = "positive number" if positive else "number" if least < 0.0 else "finite number of at least 0"
         kind = kind if most == np.inf else f"number from {least:g} to {most:g}"
-        msg = f"{name} must be {_AUTO_PREFIX * auto}a {kind}"
-        msg += f"; received {value!r}"
+        msg = f"{name} must be {_AUTO_PREFIX * auto}a {kind}; received {value!r}"
         raise InvalidParameterError(msg)
     return float(value)
 

@@ -106,10 +106,6 @@ class Preprocessed:
     scaled: Floats  # (m, p) rows of height one
     numbers: Numbers  # (m,) row numbers
 
-    def heights(self) -> Floats:
-        """Return the heights (m,) of the unscaled rows along the reference axis."""
-        return self.raw.sum(axis=1) if self.reading.axis is None else self.raw @ self.reading.axis
-
     def frame(self, sub: moments.Subspace) -> SubspaceCoordinates:
         """Return the coordinate frame of a subspace."""
         return subspace_frame(sub, self.reading.axis, self.energy, self.reading.even)

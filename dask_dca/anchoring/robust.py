@@ -176,7 +176,7 @@ def collect_votes(
     """
     view, s, sub = subspaces.view, subproblem_count(settings, n_anchors), subspaces.of(n_anchors)
     sampled = not run.lazy and subspaces.rows.n_rows < rows.n_copies
-    typical = float(np.median(view.heights())) if sampled else 0.0
+    typical = float(np.median(moments.heights(view.raw, view.reading.axis))) if sampled else 0.0
     for more in range(_MAX_EXTRA_ROUNDS, -1, -1):
         plan = step(run, "plan", _make_plan, view, sub, settings, s, rows.output_dtype)
         height = typical if more else 0.0

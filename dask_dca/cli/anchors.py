@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_dca.anchoring.anchors import find_anchors
 from dask_dca.anchoring.in_cone import in_cone
-from dask_dca.cli.clusters import Cluster, connected
+from dask_dca.cli.clusters import connected
 from dask_dca.cli.jobs import deliver, open_input
 from dask_dca.cli.results import check_result
 from dask_dca.engine.advice import refuse_other_names
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.anchoring.parameters import AnchorResult
+    from dask_dca.cli.clusters import Cluster
 
 _MAX_LISTED_NAMES: Final = 5  # maximum number of equivalent library rows that are listed by name
 
@@ -49,7 +50,7 @@ def find(
         check_result(output, overwrite=overwrite)
         check_no_overlap(output, data)
     given, _ = open_input(data, array, features)
-    with connected(cluster or Cluster()), naming_columns(given.names):
+    with connected(cluster), naming_columns(given.names):
         found = find_anchors(given.matrix, k, **settings)
     if output is not None:
         names = given.names or column_names("feature", found.rows.shape[1])
@@ -91,7 +92,7 @@ def inside(
     rays, names, model = _open_generators(generators)
     given, cube = open_input(data, array, features, model)
     refuse_other_names(names, given.names, data, generators, reorder_code(data, names_code(generators)))
-    with connected(cluster or Cluster()):
+    with connected(cluster):
         found = in_cone(given.matrix, rays, **settings)
         found = np.asarray(found.compute() if hasattr(found, "compute") else found)
     if output is not None:
@@ -137,7 +138,7 @@ def name_rows(
     known, names = read_named_rows(library)
     line = reorder_code(data, names_code(library, skip=int(names is not None)))
     refuse_other_names(known.names, given.names, data, library, line)
-    with connected(cluster or Cluster()):
+    with connected(cluster):
         found = find_anchors(given.matrix, k, Y=known.matrix, random_state=random_state)
     return _library_facts(found, names)
 

@@ -49,13 +49,14 @@ class Cluster:
 
 
 @contextmanager
-def connected(cluster: Cluster) -> Iterator[Any]:
+def connected(cluster: Cluster | None) -> Iterator[Any]:
     """Connect to a cluster, and close the connection at the end.
 
-    Yields the active client, or None in this process.
+    cluster: None for Dask's configured scheduler in this process. Yields the active client, or None in this process.
     Raises InvalidParameterError: the scheduler does not answer, or the certificates can't be used; ClusterError:
     workers can't import this package.
     """
+    cluster = cluster or Cluster()
     _check(cluster)
     if cluster.workers is not None:
         with _own_workers(cluster.workers) as client:
@@ -88,12 +89,8 @@ def _own_workers(count: int) -> Iterator[Any]:
     from dask.system import CPU_COUNT
     from distributed import Client, LocalCluster
 
-    with (
-        dask.config.set(_MALLOC_CONFIG),
-        _sighup_blocked(),
-        warnings.catch_warnings(),
-    ):  # the dashboard's port may be taken meanwhile
-        warnings.filterwarnings("ignore", message="\\s*Port .* is already in use")
+    with dask.config.set(_MALLOC_CONFIG), _sighup_blocked(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="\\s*Port .* is already in use")  # the dashboard's, meanwhile
         cluster = LocalCluster(
             n_workers=count,
             threads_per_worker=max(1, CPU_COUNT // count),
@@ -102,9 +99,8 @@ def _own_workers(count: int) -> Iterator[Any]:
             preload=[_WORKER_PRELOAD],
         )
     with cluster, Client(cluster) as client:
-        seen = (
-            f"; dashboard: {cluster.dashboard_link}" if find_spec("bokeh") else ""
-        )  # without bokeh the page only asks to install it
+        # without bokeh the page only asks to install it
+        seen = f"; dashboard: {cluster.dashboard_link}" if find_spec("bokeh") else ""
         print(f"{count} worker processes{seen}", file=sys.stderr, flush=True)
         yield client
 

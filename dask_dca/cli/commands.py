@@ -265,11 +265,8 @@ def _parse_entry(text: str, default: Any) -> tuple[str, Any, str]:
 
 
 _FLAGS: Final = {"n_subproblems": "--subproblems", "random_state": "--seed"}
-_HIDDEN: Final = (
-    "verbose",
-    "n_iter",
-    "warm_start",
-)  # replaced by --progress and --max-iter; commands have no previous fit
+# replaced by --progress and --max-iter; commands have no previous fit
+_HIDDEN: Final = ("verbose", "n_iter", "warm_start")
 _METAVARS: Final = {"checkpoint": "DIR", "views": "A:B,B:C,C:D", "init": "MODEL.zarr"}
 
 # methods with a result per row

@@ -15,7 +15,7 @@ from dask.system import CPU_COUNT
 import dask_dca
 from dask_dca._registry import MODELS
 from dask_dca.anchoring.parameters import check_count
-from dask_dca.cli.clusters import Cluster, connected
+from dask_dca.cli.clusters import connected
 from dask_dca.cli.results import OpenedCube, check_result, cube_of_model, file_ending, open_cube, row_result, write_file
 from dask_dca.engine.advice import refuse_other_names
 from dask_dca.engine.computing import announce, is_interactive, killed_worker_error, result_of
@@ -30,6 +30,8 @@ from dask_dca.store import load_model, save_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from dask_dca.cli.clusters import Cluster
 
 _DRAIN_SECONDS: Final = 60  # maximum time to wait for running tasks that still write, after a transform is cancelled
 
@@ -64,7 +66,7 @@ def fit(
     if cube is not None and np.shape(sample_weight) == cube.sizes:
         sample_weight = np.ravel(sample_weight)
     lengths = lengths_of(model, lengths, cube)
-    with connected(cluster or Cluster()), naming_columns(given.names):
+    with connected(cluster), naming_columns(given.names):
         model.fit(given.matrix, **_present(lengths=lengths, sample_weight=sample_weight))
     if given.is_bare_table:
         print(f"{data}: {given}, no header", file=sys.stderr)
@@ -188,7 +190,7 @@ def deliver(
     """
     line = announce(str(about["what"])) if progress and not isinstance(result, np.ndarray) else nullcontext()
     if file_ending(out):
-        with connected(cluster or Cluster()) as client, line:
+        with connected(cluster) as client, line:
             if client is not None and not isinstance(result, np.ndarray):
                 result = _compute_on(client, result, result, progress=progress)
             values = result.compute() if hasattr(result, "compute") else result
@@ -196,7 +198,7 @@ def deliver(
         return
     dims = ("row",) if cube is None else cube.dims
     result, dims = result if cube is None else cube.unstacked(result), (*dims, *distinct_names([part], dims))
-    with atomic_output(out, overwrite=overwrite) as place, connected(cluster or Cluster()) as client, line:
+    with atomic_output(out, overwrite=overwrite) as place, connected(cluster) as client, line:
         _write_zarr(result, place, client, about, dims, progress=progress)
 
 
@@ -216,7 +218,7 @@ def score(
     """
     found = _load_inputs(model_path, data, array, features, lengths)
     method = _get_method(found.model, "score")
-    with connected(cluster or Cluster()):
+    with connected(cluster):
         return float(method(found.data.matrix, **_present(lengths=found.lengths)))
 
 
@@ -241,7 +243,7 @@ def forecast(
     check_no_overlap(out, data, model_path)
     found = _load_inputs(model_path, data, array, features, lengths)
     method, model = _get_method(found.model, "forecast"), found.model
-    with connected(cluster or Cluster()):
+    with connected(cluster):
         parts = method(found.data.matrix, steps, **_present(lengths=found.lengths))
     shape = (steps, model.n_features_in_)
     arrays = [np.asarray(part) for part in (parts if isinstance(parts, tuple) else (parts,))]

@@ -86,9 +86,8 @@ def _fit_command(kind: str) -> click.Command:
         given["verbose"] = show_progress(given.pop("progress"))
         names = ("array", "features", "lengths", "views", "sample_weight", "overwrite")
         places = {name: given.pop(name) for name in names if name in given}
-        parameters = {
-            name: value for name, value in given.items() if value is not None
-        }  # others keep the model's default
+        # others keep the model's default
+        parameters = {name: value for name, value in given.items() if value is not None}
         fitted = jobs.fit(kind, data, output, parameters, cluster, **places)
         click.echo(describe(fitted))
         print_line(f"Saved as {output}")

@@ -69,16 +69,8 @@ def check_result(path: str, *, overwrite: bool) -> None:
     Raises InvalidParameterError: the format of the ending is not supported; ModelFileError: the path exists, its folder
     does not, or it can't be written.
     """
-    others = [
-        *(ending for ending in FORMATS if ending not in _WRITERS),
-        ".arrow",
-        ".html",
-        ".pkl",
-        ".gz",
-        ".zip",
-        ".tar",
-    ]
-    if path.lower().endswith(tuple(others)) and not file_ending(path):
+    others = (*FORMATS, ".arrow", ".html", ".pkl", ".gz", ".zip", ".tar")
+    if path.lower().endswith(others) and not file_ending(path):
         ending = format_of(path) or os.path.splitext(path)[1]
         msg = f"no {ending} file is written; end the output {path!r} with .zarr, {', '.join(_WRITERS)}"
         raise InvalidParameterError(msg)
@@ -260,8 +252,6 @@ def _refuse_nonnumeric(path: str, found: Mapping[str, Any]) -> None:
 
 def _coordinate_names(group: Any, dim: str, width: int) -> list[str] | None:
     """Return the names of the features from their coordinate, if there is one."""
-    import numpy as np
-
     named = None if group is None else group.get(dim)
     if named is None or named.ndim != 1 or named.shape != (width,):
         return None

@@ -176,7 +176,8 @@ class Checkpoint:
             _require_same(self.path, head, self.facts)
         kept = _content_of_head(head, self.facts)
         if kept is None:
-            self._write(f"{self.root}/{_HEAD_FILE}", _head_bytes(self.facts | {"content": _sums_text(content)}))
+            text = "".join(f"{int(value):016x}" for value in content.sums)
+            self._write(f"{self.root}/{_HEAD_FILE}", _head_bytes(self.facts | {"content": text}))
         else:
             _require_unchanged(self.path, kept, content, self.facts)
         self.content, self.confirmed = content, True
@@ -185,11 +186,10 @@ class Checkpoint:
         """Return the kept value of a pass, or compute and keep it; inputs: what it depends on besides the data."""
         key, path = self._key_and_path(name, inputs)
         found = self._read(path, key)
-        if found is not None:
-            return found[1]
-        value = compute()
-        self._write(path, to_bytes((key, value)))
-        return value
+        if found is None:
+            found = key, compute()
+            self._write(path, to_bytes(found))
+        return found[1]
 
     def keep(self, name: str, inputs: Any, value: Any) -> None:
         """Keep the value of a pass."""
@@ -302,10 +302,6 @@ def _differing(one: Any, other: Any) -> tuple[Any, Any]:
         return one, other
     names = [name for name in {**one, **other} if one.get(name) != other.get(name)]
     return {name: one.get(name) for name in names}, {name: other.get(name) for name in names}
-
-
-def _sums_text(content: Fingerprint) -> str:
-    return "".join(f"{int(value):016x}" for value in content.sums)
 
 
 def _content_of_head(head: Any, facts: dict[str, Any]) -> Fingerprint | None:

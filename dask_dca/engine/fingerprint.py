@@ -7,14 +7,13 @@ fingerprint depends neither on blocks, nor on their order, nor on the dtype of t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial, reduce
-from operator import add
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 from scipy import sparse
 
-from dask_dca.engine.types import Pass, Window
+from dask_dca.engine.types import Pass, Window, add_parts
 from dask_dca.geometry.planes import child_seeds
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ class Fingerprint:
 
 def fingerprint_pass(n_rows: int) -> Pass[Fingerprint]:
     """Make a pass that only computes the fingerprint of all n_rows rows."""
-    return Pass("verify", _TakeFingerprint(_range_length(n_rows)), _sum)
+    return Pass("verify", _TakeFingerprint(_range_length(n_rows)), add_parts)
 
 
 def with_fingerprint(job: Pass[T], n_rows: int) -> Pass[tuple[Fingerprint, T]]:
@@ -115,7 +114,7 @@ def _block_of_both(
 
 
 def _merge_both(merge: Callable[[Sequence[T]], T], parts: Sequence[tuple[Fingerprint, T]]) -> tuple[Fingerprint, T]:
-    return _sum([content for content, _ in parts]), merge([value for _, value in parts])
+    return add_parts([content for content, _ in parts]), merge([value for _, value in parts])
 
 
 def _finish_both(finish: Callable[[Any, Any], T], group: Any, whole: tuple[Fingerprint, Any]) -> tuple[Fingerprint, T]:
@@ -125,10 +124,6 @@ def _finish_both(finish: Callable[[Any, Any], T], group: Any, whole: tuple[Finge
 def _conquer_both(conquer: Callable[[Sequence[T]], T], parts: Sequence[tuple[Fingerprint, T]]) -> tuple[Fingerprint, T]:
     """Merge the values of groups, each of which has seen all rows."""
     return parts[0][0], conquer([value for _, value in parts])
-
-
-def _sum(parts: Sequence[Fingerprint]) -> Fingerprint:
-    return reduce(add, parts)
 
 
 _TILE_ENTRIES: Final = 2**16  # entries of a tile, which stays in the cache

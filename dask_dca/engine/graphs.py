@@ -21,6 +21,7 @@ from dask_dca.engine.types import Window, rounded_weights, stack_columns, window
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from dask.delayed import Delayed
     from numpy.typing import NDArray
 
     from dask_dca.engine.entry import Declared
@@ -75,19 +76,14 @@ def identity(value: T) -> T:
     return value
 
 
-def array_of_tasks(
-    whole: Any, layer: str, keys: Sequence[Any], counts: NDArray[np.int64], width: int, dtype: np.dtype[Any]
+def array_of_parts(
+    parts: Iterable[Delayed], counts: Sequence[int] | NDArray[np.int64], width: int, dtype: np.dtype[Any]
 ) -> Any:
-    """Stack the values of tasks as a Dask array.
-
-    whole: the graph; layer: its layer with the tasks; keys: of the tasks; counts: number of rows of each value.
-    """
+    """Stack matrices as a Dask array, without copies; counts: number of rows of each."""
     import dask.array as da
-    from dask.delayed import Delayed
 
-    parts = zip(keys, counts, strict=True)
-    blocks = [da.from_delayed(Delayed(key, whole, layer=layer), (int(n), width), dtype=dtype) for key, n in parts]
-    return da.concatenate(blocks)
+    pairs = zip(parts, counts, strict=True)
+    return da.concatenate([da.from_delayed(part, (int(n), width), dtype=dtype) for part, n in pairs])
 
 
 def add_merge_tree(graph: dict[Any, Any], merge: Callable[[Sequence[Any]], Any], keys: list[Any], name: str) -> Any:
@@ -97,14 +93,13 @@ def add_merge_tree(graph: dict[Any, Any], merge: Callable[[Sequence[Any]], Any],
     """
     from dask.task_spec import List, Task, TaskRef
 
-    for level in itertools.count():
+    level = 0
+    while level == 0 or len(keys) > 1:
         groups = [keys[j : j + _FAN_IN] for j in range(0, len(keys), _FAN_IN)]
-        keys = [(name, level, j) for j in range(len(groups))]
+        keys, level = [(name, level, j) for j in range(len(groups))], level + 1
         for key, group in zip(keys, groups, strict=True):
             graph[key] = Task(key, run_task, merge, List(*[TaskRef(part) for part in group]))
-        if len(keys) == 1:
-            return keys[0]
-    raise AssertionError  # unreachable: the loop above ends
+    return keys[0]
 
 
 def add_merge_tasks(graph: dict[Any, Any], job: Pass[Any], keys: list[list[Any]], token: str) -> Any:

@@ -25,7 +25,7 @@ from dask_dca.engine.computing import (
 from dask_dca.engine.cubes import labelled
 from dask_dca.engine.entry import array_bytes, check_blocks
 from dask_dca.engine.fingerprint import fingerprint_pass, with_fingerprint
-from dask_dca.engine.graphs import add_merge_tasks, array_of_tasks, block_tasks, identity, with_weights
+from dask_dca.engine.graphs import add_merge_tasks, array_of_parts, block_tasks, identity, with_weights
 from dask_dca.engine.process import numpy_defaults, one_blas_thread, run_task
 from dask_dca.engine.types import Pass as Pass
 from dask_dca.engine.types import Reads as Reads
@@ -342,7 +342,8 @@ def _lazy_frames(rows: Rows, job: Pass[Any], state: Any, width: int, dtype: np.d
     layer = f"dca-{job.name}-pass-{token}"
     if da.array_expr_enabled():
         whole = HighLevelGraph({layer: graph}, {layer: set()})
-        return array_of_tasks(whole, layer, keys, np.diff(rows.offsets), width, dtype)
+        parts = (Delayed(key, whole, layer=layer) for key in keys)
+        return array_of_parts(parts, np.diff(rows.offsets), width, dtype)
     graph |= {(layer, i, 0): Alias((layer, i, 0), key) for i, key in enumerate(keys)}
     chunks = (tuple(np.diff(rows.offsets).tolist()), (width,))
     return da.Array(HighLevelGraph({layer: graph}, {layer: set()}), layer, chunks, dtype=dtype)

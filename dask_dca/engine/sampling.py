@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import numpy as np
 from dask.base import is_dask_collection
+from dask.delayed import Delayed
 
 from dask_dca.engine.advice import in_terms_of
 from dask_dca.engine.computing import compute_and_persist, compute_delayed, compute_with_state, task_threads
 from dask_dca.engine.entry import align_arrays, array_bytes
-from dask_dca.engine.graphs import add_merge_tree, array_of_tasks, as_dask, block_tasks, state_tasks, with_weights
+from dask_dca.engine.graphs import add_merge_tree, array_of_parts, as_dask, block_tasks, state_tasks, with_weights
 from dask_dca.engine.passes import Pass, delayed_pass, make_layer, run_pass, step
 from dask_dca.engine.process import run_task
 from dask_dca.engine.rows import as_rows
@@ -34,8 +35,6 @@ from dask_dca.geometry import planes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from dask.delayed import Delayed
 
     from dask_dca.engine.passes import Run
     from dask_dca.engine.rows import Rows
@@ -124,7 +123,6 @@ def call_each(
 
 def _delayed_calls(name: str, function: Callable[..., Any], held: Held[Any], state: Any, n_calls: int) -> Delayed:
     """Build one task per call, and one that collects the results."""
-    from dask.delayed import Delayed
     from dask.highlevelgraph import HighLevelGraph
     from dask.task_spec import List, Task, TaskRef
 
@@ -176,12 +174,11 @@ def run_and_keep(rows: Rows, job: Pass[tuple[T, Any]], keep: KeepRule, state: An
 
     with in_terms_of(rows.form, rows.feature_names):
         (value, sizes), pieces = compute_with_state(state, compute, rows.source, job.name, run, rows)
-    return value, as_rows(_array_of_pieces(pieces, sizes, rows)) if sum(sizes) else None
+    return value, as_rows(array_of_parts(pieces, sizes, rows.n_features, _DOUBLE)) if sum(sizes) else None
 
 
 def _keep_graph(rows: Rows, job: Pass[Any], keep: KeepRule, state: Any) -> tuple[Delayed, list[Delayed]]:
     """Build the value with the sizes of the pieces, and the pieces."""
-    from dask.delayed import Delayed
     from dask.highlevelgraph import HighLevelGraph
     from dask.task_spec import List, Task, TaskRef
 
@@ -222,18 +219,6 @@ def _part_of_kept(take: Callable[[Any, Any], Any], piece: Any, verdict: Any, par
 
 def _n_rows(rows: Any) -> int:
     return int(rows.shape[0])
-
-
-def _array_of_pieces(pieces: Sequence[Delayed], sizes: Sequence[int], rows: Rows) -> Any:
-    """Stack pieces as a Dask array, without copies."""
-    import dask.array as da
-    from dask.highlevelgraph import HighLevelGraph
-    from dask.task_spec import Alias
-
-    name = f"dca-pieces-{pieces[0].key}"
-    graph = {(name, i, 0): Alias((name, i, 0), piece.key) for i, piece in enumerate(pieces)}
-    layered = HighLevelGraph.from_collections(name, graph, dependencies=pieces)
-    return da.Array(layered, name, (tuple(sizes), (rows.n_features,)), dtype=np.dtype(np.float64))
 
 
 @dataclass(frozen=True)
@@ -361,7 +346,8 @@ def _persist_rows(rows: Rows, state: _State, blocks: Any, run: Run) -> Any:
     counts = np.diff(np.searchsorted(state.numbers, rows.offsets))[blocks]
     # number of rows of each task, which may bundle blocks
     counts = np.add.reduceat(counts, np.searchsorted(blocks, [number for _, number in keys]))
-    kept = array_of_tasks(whole, layer, keys, counts, rows.n_features, rows.output_dtype)
+    parts = (Delayed(key, whole, layer=layer) for key in keys)
+    kept = array_of_parts(parts, counts, rows.n_features, rows.output_dtype)
     if run.lazy or kept.nbytes > _MAX_PERSISTED_BYTES:
         return kept
     # the state is in the graph, as in `hold_pass`

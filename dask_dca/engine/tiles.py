@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 MAX_SQUARABLE: Final = 2.0**504  # 5e151: greatest entry whose squares can be summed
 # 2e-140: least value of the greatest entry: a millionth of its square must not underflow
 MIN_PEAK: Final = 2.0**-464
+_DROP_HINT: Final = f"drop such rows first, for example {DROP}"
 _NEGATIVE_TOL: Final = 1e-6  # negative entries up to this share of the row's greatest magnitude are clipped
 
 
@@ -80,15 +81,18 @@ def clip_rounding(tile: Floats, numbers: Numbers, census: RowCensus) -> Floats:
     return np.maximum(tile, 0.0)
 
 
-def require_finite(tile: Floats, numbers: Numbers) -> None:
-    """Raise NotFiniteError for the first entry that is not finite; numbers (m,): row numbers of the tile (m, p)."""
-    finite = np.isfinite(tile)
-    if not finite.all():
-        row, column = (int(i) for i in np.argwhere(~finite)[0])
-        missing = np.isnan(tile[row, column])
-        what = "NaN" if missing else "infinity"
-        msg = f"Input X contains {what}: row {numbers[row]}, column {column}; drop such rows first, for example {DROP}"
-        raise MissingEntriesError(msg) if missing else NotFiniteError(msg)
+def require_finite(tile: Floats, numbers: Numbers, *, missing: bool = False) -> None:
+    """Raise NotFiniteError for the first entry that is not finite.
+
+    tile (m, p); numbers (m,): row numbers; missing: whether NaN is allowed.
+    """
+    wrong = np.isinf(tile) if missing else ~np.isfinite(tile)
+    if wrong.any():
+        row, column = (int(i) for i in np.argwhere(wrong)[0])
+        lacking = np.isnan(tile[row, column])
+        hint = f"mark missing entries as NaN, for example {MARK}" if missing else _DROP_HINT
+        msg = f"Input X contains {'NaN' if lacking else 'infinity'}: row {numbers[row]}, column {column}; {hint}"
+        raise MissingEntriesError(msg) if lacking else NotFiniteError(msg)
 
 
 def require_squares(tile: Floats, numbers: Numbers, *, missing: bool = False, most: float = MAX_SQUARABLE) -> None:
@@ -98,10 +102,7 @@ def require_squares(tile: Floats, numbers: Numbers, *, missing: bool = False, mo
     greatest magnitude that is allowed.
     Raises NotFiniteError: an entry is not finite; InvalidInputError: one is too great.
     """
-    if missing:
-        _require_bounded(tile, numbers)
-    else:
-        require_finite(tile, numbers)
+    require_finite(tile, numbers, missing=missing)
     high, low = (float(of.reduce(tile, axis=None, initial=0.0)) for of in (np.fmax, np.fmin))
     if max(high, -low) > most:
         row, column = (int(i) for i in np.argwhere(np.abs(tile) > most)[0])
@@ -117,17 +118,6 @@ def require_size(sample: Floats, numbers: Numbers) -> None:
     if 0.0 < (peak := max(high, -low)) < MIN_PEAK:
         row, column = (int(i) for i in np.argwhere(np.abs(sample) == peak)[0])
         raise InvalidInputError(out_of_range(int(numbers[row]), column, float(sample[row, column])))
-
-
-def _require_bounded(tile: Floats, numbers: Numbers) -> None:
-    infinite = np.isinf(tile)
-    if infinite.any():
-        row, column = (int(i) for i in np.argwhere(infinite)[0])
-        msg = (
-            f"Input X contains infinity: row {numbers[row]}, column {column}; mark missing entries as NaN, for "
-            f"example {MARK}"
-        )
-        raise NotFiniteError(msg)
 
 
 def out_of_range(row: int, column: int, value: float, most: float = MAX_SQUARABLE) -> str:
@@ -310,7 +300,7 @@ def _check_entries(rows: sparse.csr_array, start: int) -> None:
     where, value = f"row {row}, column {rows.indices[at]}", rows.data[at]
     if not np.isfinite(value):
         what = "NaN" if np.isnan(value) else "infinity"
-        msg = f"Input X contains {what}: {where}; drop such rows first, for example {DROP}"
+        msg = f"Input X contains {what}: {where}; {_DROP_HINT}"
         raise NotFiniteError(msg)
     if value > 0.0:
         msg = (

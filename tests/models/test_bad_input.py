@@ -104,7 +104,7 @@ def test_parameters_that_only_one_of_them_has():
 
 @METHODS
 def test_y_of_another_width(method):
-    refused(DCAError, "X has 6 features and Y has 5", dca.find_anchors, X, 3, Y=X[:, :5], method=method)
+    refused(DCAError, "X has 6 features and Y 5", dca.find_anchors, X, 3, Y=X[:, :5], method=method)
 
 
 @METHODS
