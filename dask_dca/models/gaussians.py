@@ -19,7 +19,7 @@ from dask_dca.models.kmeans import squared_distances
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from dask_dca.geometry.arrays import Floats
+    from dask_dca.geometry.arrays import Floats, Labels
 
 COVARIANCE_TYPES: Final = ("full", "tied", "diag", "spherical")
 SPHERICAL_TYPES: Final = ("spherical", "tied-spherical")
@@ -74,6 +74,26 @@ def deviations_of(
     else:
         variances = variances_of(covariances, covariance_type)
     return np.sqrt(np.maximum(np.broadcast_to(variances, shape), 0.0))
+
+
+def equal_covariances(variances: Floats | float, covariance_type: str, k: int, p: int) -> Floats:
+    """Give k components the same variances (p,), or a single one of all p features, in the shape of their form."""
+    if covariance_type in ("full", "tied"):
+        whole = np.diag(np.broadcast_to(variances, p))
+        return np.repeat(whole[None], k, axis=0) if covariance_type == "full" else whole
+    shape = {"diag": (k, p), "spherical": (k,), "tied-spherical": ()}[covariance_type]
+    return np.broadcast_to(variances if covariance_type == "diag" else np.mean(variances), shape).copy()
+
+
+def correlate(noise: Floats, labels: Labels, covariances: Floats, covariance_type: str) -> Floats:
+    """Give standard normal rows (n, p) the covariances of their components, by labels (n,)."""
+    if covariance_type not in ("full", "tied"):
+        deviations = np.sqrt(variances_of(covariances, covariance_type))
+        return noise * (deviations[labels] if len(deviations) > 1 else deviations)
+    found, roots = np.empty_like(noise), np.linalg.cholesky(covariances)
+    for j in np.unique(labels).tolist():
+        found[labels == j] = noise[labels == j] @ (roots if covariance_type == "tied" else roots[j]).T
+    return found
 
 
 def covariance_parameters(covariance_type: str, n_components: int, n_features: int) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.errors import InvalidInputError
+from dask_dca.models.gaussians import variances_of
 from dask_dca.plotting.canvas import (
     ANCHOR,
     CONE,
@@ -171,7 +172,7 @@ def plot_emissions(model: Any, *, names: Sequence[str] | None = None, ax: Axes |
 
 def _distinguishing_channels(model: Any) -> list[int]:
     """Select the features of greatest variance between states relative to that within states."""
-    within = model.covars_.diagonal(axis1=1, axis2=2).mean(axis=0)
+    within = np.broadcast_to(variances_of(model.covariances_, model._form), model.means_.shape).mean(axis=0)
     separation = model.means_.var(axis=0) / np.maximum(within, 1e-300)
     return sorted(np.argsort(-separation, kind="stable")[:_MAX_CHANNELS].tolist())
 

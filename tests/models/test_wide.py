@@ -24,7 +24,15 @@ MODELS = {
     "mixture-diag": lambda: dca.GaussianMixture(2, "diag", max_iter=1),
     "mixture-spherical": lambda: dca.GaussianMixture(2, "spherical", max_iter=1),
     "mixture-tied-spherical": lambda: dca.GaussianMixture(2, "tied-spherical", max_iter=1),
+    "hmm-means": lambda: dca.GaussianHMM(2, init={"means": np.outer([0.0, 3.0], np.ones(FEATURES))}, max_iter=1),
+    "hmm-paper": lambda: dca.GaussianHMM(2, method="paper", n_subproblems=20),
+    "mixture-paper": lambda: dca.GaussianMixture(2, method="paper", n_subproblems=20),
+    "kalman-matrices": lambda: dca.KalmanFilter(init=known_filter(), max_iter=1),
 }
+
+
+def known_filter() -> dca.KalmanFilter:
+    return dca.KalmanFilter.from_parameters([[0.5]], np.ones((FEATURES, 1)), [[1.0]], np.ones(FEATURES))
 
 
 def wide(name: str, features: int = FEATURES) -> Any:
@@ -42,9 +50,9 @@ def test_wide_data_need_no_matrix_of_features_by_features(name: str) -> None:
     tracemalloc.start()
     try:
         model: Any = MODELS[name]().fit(X)
-        for method in ("transform", "predict", "score"):
-            if hasattr(model, method) and name != "kalman":
-                getattr(model, method)(X)
+        for method, given in (("transform", X), ("predict", X), ("score", X), ("sample", 3)):
+            if hasattr(model, method) and not name.startswith("kalman"):
+                getattr(model, method)(given)
         assert tracemalloc.get_traced_memory()[1] < MOST
     finally:
         tracemalloc.stop()

@@ -14,7 +14,7 @@ from dask_dca.models.attributes import HMM
 from dask_dca.models.base import whole_fit
 from dask_dca.models.describe import anchor_facts
 from dask_dca.models.em import check_covariances, count_in_init
-from dask_dca.models.gaussians import prepare_gaussians
+from dask_dca.models.gaussians import correlate, prepare_gaussians
 from dask_dca.models.hmm.chain_model import ChainModel
 from dask_dca.models.hmm.fit import (
     MAX_FEATURES,
@@ -331,8 +331,8 @@ class GaussianHMM(ChainModel):
         return replace(fit_hmm(rows, edges, k, settings, run), n_range=bounds), k
 
     def _draw_frames(self, states: Numbers, rng: np.random.Generator) -> Floats:
-        roots, noise = np.linalg.cholesky(self.covars_), rng.standard_normal((len(states), self.means_.shape[1]))
-        return self.means_[states] + np.einsum("nij,nj->ni", roots[states], noise)
+        noise = rng.standard_normal((len(states), self.n_features))
+        return self.means_[states] + correlate(noise, states, self.covariances_, self._form)
 
     @property
     def covars_(self) -> Floats:  # numpydoc ignore=RT01

@@ -11,7 +11,7 @@ from dask_dca.engine.process import one_blas_thread
 from dask_dca.engine.sampling import call
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.em import check_chain, check_covariances, check_shape, expectation_maximisation
-from dask_dca.models.gaussians import GaussianMoments, shifted_moments, variances_of
+from dask_dca.models.gaussians import GaussianMoments, equal_covariances, shifted_moments, variances_of
 from dask_dca.models.hmm.decoding import Decoder
 from dask_dca.models.hmm.expectation import lay_out
 from dask_dca.models.hmm.fit import HMMFit, fit_hmm, measure_burn_in
@@ -20,7 +20,6 @@ from dask_dca.models.hmm.model import (
     HiddenMarkov,
     hmm_moments,
     in_data_units,
-    in_form,
     m_step,
     maximum_likelihood_model,
     mean_visit_times,
@@ -94,7 +93,7 @@ def _starting_model(
     kind, p = settings.covariance_type, rows.n_features
     if "means_" in given:
         variances = np.where(sample.spreads > 0.0, sample.spreads, sample.spreads.max() or 1.0) ** 2
-        wide = in_form(np.repeat(np.diag(variances)[None], k, axis=0), np.ones(k), kind)
+        wide = equal_covariances(variances, kind, k, p)
         base = HiddenMarkov(uniform_chain(k), given["means_"], wide, kind, np.zeros(k, dtype=bool))
     else:
         found = fit_hmm(rows, edges, k, replace(settings, max_iter=0), run).model

@@ -15,6 +15,7 @@ from dask_dca.engine.tiles import take_rows
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry.nnls import simplex_coefficients
 from dask_dca.models.em import Refined
+from dask_dca.models.gaussians import equal_covariances
 from dask_dca.models.hmm.expectation import lay_out
 from dask_dca.models.hmm.fit import HMMFit
 from dask_dca.models.hmm.model import FrameFeatures, HiddenMarkov, hmm_moments, in_data_units, m_step
@@ -74,10 +75,8 @@ def fit_paper_hmm(rows: Rows, edges: Numbers, k: int, settings: HMMSettings, anc
     markov = Markov(stationary_distribution(transmat), transmat)
     kind = "diag" if settings.covariance_type == "tied" else settings.covariance_type
     scale = feature_scale(sample, settings.min_covar, kind)
-    variances = {"spherical": np.ones(len(means)), "diag": np.ones(means.shape)}.get(kind, np.array([np.eye(p)] * k))
-    guess = HiddenMarkov(
-        markov, scale.transform(means), variances[: len(means)], kind, np.zeros(len(means), dtype=bool)
-    )
+    unit = equal_covariances(1.0, kind, *means.shape)
+    guess = HiddenMarkov(markov, scale.transform(means), unit, kind, np.zeros(len(means), dtype=bool))
     states, features = guess.states(scale.log_scale), FrameFeatures(kind, scale.centre, scale.units)
     seen, _ = e_step_pass(rows, lay_out(edges, 4 * p), states, markov, features, run)
     moments = hmm_moments(seen, kind)

@@ -278,7 +278,7 @@ class KalmanFilter(InitMixin, SequenceStream):
         }
         given = dict(zip(PARAMETERS, needed, strict=False))
         given |= {name: value for name, value in optional.items() if value is not None}
-        system = checked_system(complete_start(given, len(np.atleast_2d(observation_matrices)), "full"))
+        system = checked_system(complete_start(given, len(np.atleast_2d(observation_matrices)), "diag"))
         model = cls(system.n_dim_state)
         model.n_features_in_ = system.n_dim_obs
         model._keep(system, 1, 0)

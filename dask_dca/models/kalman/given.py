@@ -20,6 +20,7 @@ from dask_dca.models.kalman.fit import (
     in_fit_units,
     take_frames,
 )
+from dask_dca.models.kalman.start import MAX_CHANNELS
 from dask_dca.models.kalman.system import PARAMETERS, checked_system, limit_eigenvalues, positive_part, symmetric
 
 if TYPE_CHECKING:
@@ -82,8 +83,10 @@ def _starting_system(
 ) -> LinearSystem:
     """Complete the given parameters: by defaults if they include T and O, else from an anchored fit."""
     named = {name.removesuffix("_"): value for name, value in given.items()}
+    form = settings.covariance_type
+    form = "diag" if form == "auto" and rows.n_features > MAX_CHANNELS else form
     if named.keys() & {"transition_matrices", "observation_matrices"}:
-        named = complete_start(named, rows.n_features, settings.covariance_type)
+        named = complete_start(named, rows.n_features, form)
         count_in_init({"": np.atleast_2d(named["transition_matrices"])}, settings.n_dim_state, "n_dim_state")
     else:
         system = fit_kalman(rows, edges, replace(settings, max_iter=0), run).refined.model
@@ -94,7 +97,7 @@ def _starting_system(
             f"init has {channels} channels, and X has {rows.n_features}; pass observation_matrices with that many rows"
         )
         raise InvalidParameterError(msg)
-    if settings.covariance_type == "diag":
+    if form == "diag":
         named["observation_covariance"] = diagonal_of(np.asarray(named["observation_covariance"]))
     return checked_system(named)
 

@@ -24,8 +24,8 @@ from dask_dca.models.describe import passes_of
 from dask_dca.models.em import InitMixin, count_in_init
 from dask_dca.models.gaussians import (
     SUBSPACE,
+    correlate,
     covariance_parameters,
-    deviations_of,
     gaussians_of_factors,
     prepare_gaussians,
 )
@@ -500,17 +500,12 @@ class GaussianMixture(InitMixin, DensityMixin, RowStream):
         degrees, far = self.degrees_of_freedom_, np.ones((n, 1))
         if math.isfinite(degrees):
             far = np.sqrt(degrees / rng.chisquare(degrees, (n, 1)))
-        if self.covariance_type_ in ("full", "tied", SUBSPACE):
-            within = noise if space is None else noise @ space.axes
-            q, k = within.shape[1], self.n_components_
-            drawn = np.empty_like(within)
-            for j, factor in enumerate(np.broadcast_to(np.linalg.cholesky(self.covariances_), (k, q, q))):
-                drawn[labels == j] = within[labels == j] @ factor.T
-            across = 0.0 if space is None else np.sqrt(space.noise) * (noise - within @ space.axes.T)
-            drawn *= far
-            return self.means_[labels] + (drawn if space is None else drawn @ space.axes.T) + across, labels
-        deviations = deviations_of(self.covariances_, self.covariance_type_, self.means_.shape)
-        return self.means_[labels] + far * noise * deviations[labels], labels
+        if space is None:
+            return self.means_[labels] + far * correlate(noise, labels, self.covariances_, self._form), labels
+        within = noise @ space.axes
+        across = np.sqrt(space.noise) * (noise - within @ space.axes.T)
+        drawn = far * correlate(within, labels, self.covariances_, "full")
+        return self.means_[labels] + drawn @ space.axes.T + across, labels
 
     def _n_parameters(self) -> int:
         (k, p), q = self.means_.shape, len(self.covariances_[0]) if self.covariance_type_ == SUBSPACE else 0

@@ -274,7 +274,7 @@ def step_mixture(model: Any, sums: Sums) -> None:
         pull,
         common_pull,
         model.shrinkage_target_,
-        plain=model.reg_covar != "auto",
+        plain=model.reg_covar != "auto" or pull == 0.0,  # zero after a start given by `init`
         degrees=model.degrees_of_freedom_,
     )
     moments = GaussianMoments(sums["counts"], sums["sums"], sums["products"], origins)

@@ -11,6 +11,7 @@ from dask_dca.anchoring.views import ColumnViews, paper_mixture, split_views
 from dask_dca.engine.sampling import call, fetch_rows
 from dask_dca.errors import InvalidParameterError
 from dask_dca.models.attributes import vote_attributes
+from dask_dca.models.gaussians import equal_covariances
 from dask_dca.models.kmeans import squared_distances
 from dask_dca.models.mixture.family import Mixture, Shrinkage, maximization
 from dask_dca.models.mixture.fit import MixtureFit, leading_axes, prepare_densities, refine, take_sample
@@ -76,15 +77,8 @@ def _spherical_start(sample: RowSample, means: Floats, settings: MixtureSettings
     floor, pulls = rounding_variances(sample.rows), (_PULL, _PULL if form in ("full", "tied") else 0.0)
     if settings.reg_covar is not None:
         floor, pulls = np.full(p, settings.reg_covar), (0.0, 0.0)
-    covariances = {
-        "full": np.broadcast_to(variance * np.eye(p), (k, p, p)),
-        "tied": variance * np.eye(p),
-        "diag": np.full((k, p), variance),
-        "spherical": np.full(k, variance),
-        "tied-spherical": np.array(variance),
-    }
     return MixtureStart(
-        Mixture(form, np.full(k, 1.0 / k), means, covariances[form]),
+        Mixture(form, np.full(k, 1.0 / k), means, equal_covariances(variance, form, k, p)),
         Shrinkage(floor, *pulls, "common", plain=True),
         evidence=np.ones(k),
     )

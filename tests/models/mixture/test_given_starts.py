@@ -64,6 +64,9 @@ def test_a_fitted_model_is_a_start_and_goes_on(kind):
     assert more.log_likelihoods_[0] == pytest.approx(first.log_likelihoods_[-1], abs=1e-6)
     assert (np.diff(more.log_likelihoods_) > -1e-6).all()  # sums round the density of a row
     assert clone(more).init is first
+    two, streamed = (dca.GaussianMixture(3, kind, init={"means": START}, max_iter=n, tol=0).fit(X) for n in (2, 1))
+    streamed.partial_fit(X)  # the same rows once more: a plain step, too
+    np.testing.assert_allclose(streamed.covariances_, two.covariances_, rtol=1e-6)
 
 
 @given(data=st.data())
