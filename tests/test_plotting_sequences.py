@@ -28,6 +28,10 @@ def test_bands_are_the_states_and_typical_frames_are_marked(model):
     signal = ax.lines[0].get_ydata()
     np.testing.assert_allclose(np.ptp(signal), 1.0)
     assert np.corrcoef(signal, X[:, 0])[0, 1] == pytest.approx(1.0)
+    holes = X.copy()
+    holes[5:9, 0] = np.nan
+    signal = plot_states(model, holes, LENGTHS, channels=[0]).lines[0].get_ydata()
+    assert (np.isnan(signal) == np.isnan(holes[:, 0])).all()
 
 
 def test_transition_matrices_are_written_out(model):

@@ -85,8 +85,8 @@ def plot_states(
     for begin, end in itertools.pairwise(edges):
         ax.axvspan(begin - 0.5, end - 0.5, color=line_style(int(states[begin]))["color"], alpha=0.25, linewidth=0)
     for offset, j in enumerate(drawn):
-        scale = max(float(np.ptp(frames[:, j])), 1e-300)
-        ax.plot((frames[:, j] - frames[:, j].min()) / scale - 1.1 * offset, color=INK, linewidth=0.8)
+        low, high = np.fmin.reduce(frames[:, j]), np.fmax.reduce(frames[:, j])  # of the observed entries
+        ax.plot((frames[:, j] - low) / max(high - low, 1e-300) - 1.1 * offset, color=INK, linewidth=0.8)
     top = 1.0 + 0.25 * len(drawn)  # room for the names
     for state, frame in enumerate(model.anchor_indices_):
         if frame < len(frames) and states[frame] == state:

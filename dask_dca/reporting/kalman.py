@@ -123,9 +123,14 @@ def _path(summary: DataSummary, names: list[str]) -> Section:
     lead = f"The first {counted(len(frames), 'frame')}, read as {sequences_of(lengths)}."
     if not len(pairs):
         return Section("Observed and predicted", (f"{lead} None follows another.",), ())
-    predicted, observed = np.asarray(summary.model.predict(frames, lengths=lengths))[pairs], frames[pairs + 1]
-    left, whole = np.nanmean((observed - predicted) ** 2, axis=0), np.nanvar(observed, axis=0)
-    skill = 1.0 - left / np.where(whole > 0.0, whole, np.inf)
+    observed = frames[pairs + 1]
+    varied = np.flatnonzero(np.fmin.reduce(observed) < np.fmax.reduce(observed))
+    if not len(varied):
+        return Section("Observed and predicted", (f"{lead} No channel varies in them.",), ())
+    predicted = np.asarray(summary.model.predict(frames, lengths=lengths))[np.ix_(pairs, varied)]
+    observed, names = observed[:, varied], [names[i] for i in varied]
+    left = np.nanmean((observed - predicted) ** 2, axis=0)
+    skill = 1.0 - left / np.nanvar(observed, axis=0)
     best = int(np.argmax(skill))
     label = (
         f"{names[best]}: observed as points, predicted as a line, {counted(min(len(observed), _MAX_FRAMES), 'frame')}"

@@ -78,13 +78,14 @@ def _map(model: Any, summary: DataSummary | None) -> Figure:
         f"Outlines of {counted(model.n_components_, 'component')} and the real rows that stand for them, in two "
         "coordinates"
     )
-    rows = None if summary is None else summary.sample()
-    rows = None if rows is None else rows[np.isfinite(rows).all(axis=1)]
+    rows = np.zeros((0, 1)) if summary is None else summary.sample()
+    rows = rows[np.isfinite(rows).all(axis=1)]
     caption = (
-        f"Each outline holds half of its component; diamonds are the anchors.{' Dots are rows.' * (rows is not None)} "
+        f"Each outline holds half of its component; diamonds are the anchors.{' Dots are rows.' * (len(rows) > 0)} "
         "Other directions may part what overlaps here."
     )
-    return Figure("Where the components lie", label, partial(plot_components, model, rows), caption, 320.0)
+    draw = partial(plot_components, model, rows if len(rows) else None)
+    return Figure("Where the components lie", label, draw, caption, 320.0)
 
 
 def _anchors(model: Any, shape: tuple[int, int] | None) -> list[Section]:

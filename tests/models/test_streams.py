@@ -268,6 +268,15 @@ def test_words_that_come_later_join():
     assert np.allclose(model.components_.sum(axis=1), 1.0)
 
 
+def test_a_batch_after_which_no_word_is_in_enough_documents_is_refused():
+    words = np.kron(np.eye(2), np.full((20, 5), 3.0))  # five words, then five others
+    early, late = words[:20], words[20:]
+    model = dca.LatentDirichletAllocation(1, min_df=0.6).partial_fit(early)
+    with pytest.raises(InvalidInputError, match="no word is in 24 documents or more"):
+        model.partial_fit(late)
+    assert model.n_samples_seen_ == 20
+
+
 def test_entries_may_begin_to_be_missing():
     X, new = motion(400), motion(200, 9)
     holes = np.where(np.random.default_rng(0).random(X.shape) < 0.2, np.nan, X)

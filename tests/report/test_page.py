@@ -254,6 +254,10 @@ def test_data_may_have_gaps_where_the_model_allows_them():
     text = dca.report(dca.KalmanFilter(2).fit(frames), data=frames)
     parsed(text)
     assert "Observed and predicted" in text
+    model = dca.KalmanFilter.from_parameters([[0.9]], [[1.0]] * 3, [[1.0]], np.ones(3))
+    frames = np.column_stack([np.full(50, np.nan), np.ones(50), model.sample(50, 0)[0]])
+    assert "feature 2: observed as points" in dca.report(model, data=frames, form="text")
+    assert "No channel varies" in dca.report(model, data=frames[:, [0, 1, 1]])
 
 
 def test_of_wide_data_and_large_models_fewer_rows_are_taken():
@@ -298,5 +302,5 @@ def test_all_models_are_tried():
 def test_data_with_holes_have_a_page(made):
     rng = np.random.default_rng(0)
     X = rng.dirichlet(np.full(3, 0.4), 400) @ rng.random((3, 12))
-    X[rng.random(X.shape) < 0.1] = np.nan
+    X[np.arange(400), rng.integers(12, size=400)] = np.nan  # no row is complete
     assert "400 rows" in words(dca.report(made().fit(X), data=X))

@@ -121,18 +121,22 @@ def known_words(census: DocumentCensus, min_df: int | float) -> NDArray[np.bool_
             "to pairs of words in a document, so pass documents as rows and words as columns"
         )
         raise InvalidInputError(msg)
-    known, n_documents = words_of_enough(census.documents, census.n_used, min_df)
-    if not known.any():
-        msg = f"no word is in {int(n_documents)} documents or more (min_df={min_df!r}); use a smaller min_df"
-        raise InvalidInputError(msg)
+    known = words_of_enough(census.documents, census.n_used, min_df)
     _warn_if_transposed(census)
     return known
 
 
-def words_of_enough(documents: Floats, n_used: float, min_df: int | float) -> tuple[NDArray[np.bool_], float]:
-    """Choose words by the number of documents (V,) that contain them; return the minimum of that number, too."""
+def words_of_enough(documents: Floats, n_used: float, min_df: int | float) -> NDArray[np.bool_]:
+    """Choose words by the number of documents (V,) that contain them.
+
+    Raises InvalidInputError: no word is in enough documents.
+    """
     minimum = float(min_df if isinstance(min_df, int | np.integer) else np.ceil(min_df * n_used))
-    return documents >= minimum if minimum > 1.0 else documents > 0.0, minimum
+    known = documents >= minimum if minimum > 1.0 else documents > 0.0
+    if not known.any():
+        msg = f"no word is in {int(minimum)} documents or more (min_df={min_df!r}); use a smaller min_df"
+        raise InvalidInputError(msg)
+    return known
 
 
 def _warn_if_transposed(census: DocumentCensus) -> None:

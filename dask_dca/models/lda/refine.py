@@ -274,7 +274,7 @@ def step_topics(model: Any, sums: Sums) -> None:
 
 
 def _probability(model: Any, words: Floats, documents: Floats, n_used: float) -> Floats:
-    known = words_of_enough(documents, n_used, model.min_df)[0] & (words > 0.0)
+    known = words_of_enough(documents, n_used, model.min_df) & (words > 0.0)
     found = np.where(known, words, 0.0)
     probability: Floats = found / found.sum()
     return probability
