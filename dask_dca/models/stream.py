@@ -66,12 +66,23 @@ def rows_from(rows: Rows, since: int) -> Rows:
     return replace(later, feature_names=rows.feature_names, form=replace(rows.form, since=since))
 
 
-def _can_stream(model: Any) -> bool:
+def has_stream(model: Any) -> bool:
     """Check that a model has `partial_fit`, and return True; raises InvalidParameterError: the method is "paper"."""
     if model.method != "robust":
         msg = f"method={model.method!r} is for fit(X) alone; a stream takes method='robust'"
         raise InvalidParameterError(msg)
     return True
+
+
+def seen_rows(model: Any, kind: type) -> int:
+    """Check the model that a fit continues, and return the number of rows that it was fitted on.
+
+    Raises InvalidParameterError: it is not a fitted model of this kind.
+    """
+    if not isinstance(model, kind) or not hasattr(model, "n_samples_seen_"):
+        msg = f"resume must be a fitted {kind.__name__}, of the first rows of X; received {model!r}"
+        raise InvalidParameterError(msg)
+    return int(model.n_samples_seen_)
 
 
 class Stream(AnchorModel):
@@ -169,10 +180,7 @@ class Stream(AnchorModel):
 
     def _resumed(self, model: Any, X: Any, y: Any = None, lengths: Any = None) -> Self:
         """Continue from a model of the first rows of X."""
-        if not isinstance(model, type(self)) or not hasattr(model, "n_samples_seen_"):
-            msg = f"resume must be a fitted {type(self).__name__}, of the first rows of X; received {model!r}"
-            raise InvalidParameterError(msg)
-        return self._fit_batch(model, X, y, lengths, 1.0, int(model.n_samples_seen_))
+        return self._fit_batch(model, X, y, lengths, 1.0, seen_rows(model, type(self)))
 
     def _merged(self, other: Self) -> Self:
         for part in (self, other):
@@ -213,7 +221,7 @@ def _total(first: Sums, later: Sums) -> Sums:
 class RowStream(Stream):
     """Base of models of single rows with `partial_fit`; not for direct use."""
 
-    @available_if(_can_stream)
+    @available_if(has_stream)
     @numpy_defaults
     def partial_fit(self, X: Any, y: Any = None, *, forget: float = 1.0) -> Self:
         """
@@ -261,7 +269,7 @@ class SequenceStream(SequenceModel, Stream):
 
     _tallies: ClassVar[tuple[str, ...]] = (*_TALLIES, "n_sequences_")
 
-    @available_if(_can_stream)
+    @available_if(has_stream)
     @numpy_defaults
     def partial_fit(
         self, X: Any, y: Any = None, *, lengths: Any = None, groups: Any = None, forget: float = 1.0

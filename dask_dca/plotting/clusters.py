@@ -73,7 +73,6 @@ def plot_components(
     require(model, "signature_axes_")
     ax = make_axes(ax)
     axes = model.signature_axes_.T
-    axes = np.hstack([axes, np.zeros((len(axes), 2 - axes.shape[1]))])
     means, marks = model.means_ @ axes, model.anchors_ @ axes
     if X is not None:
         sample = sample_of(X)

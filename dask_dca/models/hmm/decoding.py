@@ -18,11 +18,10 @@ from dask_dca.engine.passes import Pass, delayed_pass, map_frames, run_pass
 from dask_dca.engine.process import run_task
 from dask_dca.engine.sequences import batches, cut_sequences, piece_numbers
 from dask_dca.engine.types import add_parts, stack_parts
-from dask_dca.geometry.exact import Total, plain_total
+from dask_dca.geometry.exact import Total, Workspace, plain_total
 from dask_dca.models.hmm.model import GaussianEmission
 from dask_dca.models.hmm.recursions import (
     Chains,
-    Scratch,
     best_paths,
     forward_backward,
     join_messages,
@@ -186,7 +185,7 @@ def _batches(state: _State, window: Window, columns: Any, *, touching: bool = Fa
 
 
 def _score_block(state: _State, window: Window, *columns: Any) -> Total:
-    total, scratch = plain_total(np.zeros(0), _LOG_LIKELIHOOD_GRID), Scratch()
+    total, scratch = plain_total(np.zeros(0), _LOG_LIKELIHOOD_GRID), Workspace()
     for batch in _batches(state, window, columns):
         found = forward_backward(state.markov, _batch_chains(state, batch), scratch)
         total += plain_total((found.log_likelihoods * batch.own).sum(axis=0)[: len(batch.begins)], _LOG_LIKELIHOOD_GRID)
@@ -223,7 +222,7 @@ def _sequence_continues(batch: Batch) -> Mask:
 
 def _states_of(which: str, state: _State, window: Window, *columns: Any) -> Floats:
     """Probabilities of the states for a block's own frames; which: the attribute of `Messages`."""
-    scratch, result = Scratch(), np.empty((window.stop - window.start, len(state.markov.startprob)))
+    scratch, result = Workspace(), np.empty((window.stop - window.start, len(state.markov.startprob)))
     for batch in _batches(state, window, columns, touching=True):
         found = forward_backward(state.markov, _batch_chains(state, batch), scratch)
         batch.scatter(result, window, getattr(found, which).transpose(0, 2, 1))

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.geometry.arrays import Floats, Mask, Numbers
-    from dask_dca.models.hmm.recursions import Markov, Scratch
+    from dask_dca.geometry.exact import Workspace
+    from dask_dca.models.hmm.recursions import Markov
 
     Places = tuple[NDArray[np.intp] | None, ...]  # for each step the indices of pieces, or None
 
@@ -232,7 +233,7 @@ class _Messages:
     log_likelihood: float
 
 
-def expectation(layout: Layout, tile: Tile, emissions: Emissions, markov: Markov, scratch: Scratch) -> TileSums:
+def expectation(layout: Layout, tile: Tile, emissions: Emissions, markov: Markov, scratch: Workspace) -> TileSums:
     """Run both recursions over the pieces of a tile, and compute the M-step's sums.
 
     scratch: reused memory; overwrites the posteriors of an earlier call.
@@ -250,7 +251,7 @@ def expectation(layout: Layout, tile: Tile, emissions: Emissions, markov: Markov
     found = _messages(layout, tile, densities, markov, scratch)
     posteriors, transitions = _posteriors(tile, found, markov, scratch)
     starts = sum((posteriors[t][:, at].sum(axis=1) for t, at in enumerate(tile.begins) if at is not None), np.zeros(k))
-    weights = scratch.array("weights", (k, steps, wide))
+    weights = scratch.array("weights", k, steps, wide)
     weights[:, :, 0] = weights[:, :, -1] = 0.0
     weights[:, :, own] = posteriors.transpose(1, 0, 2)
     sums = emissions.sums(weights.reshape(k, -1), tile.features.reshape(q, -1))
@@ -259,12 +260,12 @@ def expectation(layout: Layout, tile: Tile, emissions: Emissions, markov: Markov
 
 
 def _messages(
-    layout: Layout, tile: Tile, densities: NDArray[np.float32], markov: Markov, scratch: Scratch
+    layout: Layout, tile: Tile, densities: NDArray[np.float32], markov: Markov, scratch: Workspace
 ) -> _Messages:
     """Run both recursions at once: entry 0 of the second axis forward, entry 1 backward from the last step."""
     k, steps, wide = densities.shape
     m, matrices = wide - 2, np.stack([markov.transmat.T, markov.transmat])
-    both, predicted = (scratch.array(name, (steps, 2, k, m)) for name in ("both", "predicted"))
+    both, predicted = (scratch.array(name, steps, 2, k, m) for name in ("both", "predicted"))
     both[:, 0] = densities[:, :, 1:-1].transpose(1, 0, 2)
     both[:, 1] = both[::-1, 0]
     predicted[0], after = _entry_messages(layout, tile, densities, markov, matrices)
@@ -318,10 +319,10 @@ def _restart_sequences(
         predicted[1][:, leave] = 1.0
 
 
-def _posteriors(tile: Tile, found: _Messages, markov: Markov, scratch: Scratch) -> tuple[Floats, Floats]:
+def _posteriors(tile: Tile, found: _Messages, markov: Markov, scratch: Workspace) -> tuple[Floats, Floats]:
     """Compute posteriors (L, k, M), and expected transitions (k, k)."""
     filtered, steps = found.filtered, len(found.filtered)
-    posteriors = np.multiply(filtered, found.backward, out=scratch.array("posteriors", filtered.shape))
+    posteriors = np.multiply(filtered, found.backward, out=scratch.array("posteriors", *filtered.shape))
     total = np.add.reduce(posteriors, axis=1)
     scale = 1.0 / total if tile.exists is None else tile.exists[:, 1:-1] / total
     posteriors *= scale[:, None]

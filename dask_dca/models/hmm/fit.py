@@ -318,7 +318,7 @@ def warn_of_floor(at_floor: Mask, covariances: Floats, covariance_type: str) -> 
     if not at_floor.any():
         return
     variances = variances_of(covariances, covariance_type)
-    least = float(variances[at_floor].max() if len(variances) == len(at_floor) else variances.max())
+    least = float((variances[at_floor] if variances.ndim == 2 else variances).max())
     warn(
         f"variances of {int(at_floor.sum())} of {len(at_floor)} states rest on their least value (up to {least:.3g}). "
         "It is in proportion to the variance of all rows, which rows or clusters far from the others raise, and it "

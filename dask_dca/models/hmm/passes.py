@@ -19,14 +19,13 @@ from dask_dca.engine.sequences import batches
 from dask_dca.engine.tiles import even_tiles, require_squares
 from dask_dca.engine.types import Halo, add_parts
 from dask_dca.errors import InvalidParameterError
-from dask_dca.geometry.exact import Total, plain_total
+from dask_dca.geometry.exact import Total, Workspace, plain_total
 from dask_dca.geometry.votes import ArgBest
 from dask_dca.models.hmm.decoding import piece_messages, steps_first
 from dask_dca.models.hmm.expectation import ExpectedCounts, expectation, lay_out_tile, time_order
 from dask_dca.models.hmm.model import IncompleteStates
 from dask_dca.models.hmm.recursions import (
     Chains,
-    Scratch,
     forward_backward,
     join_messages,
     log_filtered,
@@ -82,7 +81,7 @@ def e_step_pass(
 
 
 def _block(state: _State, window: Window, *columns: Any) -> _Sums:
-    k, scratch = len(state.markov.startprob), Scratch()
+    k, scratch = len(state.markov.startprob), Workspace()
     found = plain_total(np.zeros((0, len(state.units))), state.units), ArgBest.empty(k)
     incomplete = state.emissions if isinstance(state.emissions, IncompleteStates) else None
     for tile in _tiles(state, window, columns, holes=incomplete is not None):

@@ -12,11 +12,12 @@ the exact messages at the entry and exit of every piece, even for chains that fo
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
+from dask_dca.geometry.exact import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -167,33 +168,19 @@ class Messages:
     filtered: Floats
 
 
-class Scratch:
-    """Arrays that are reused by later calls, which avoids allocating memory again."""
-
-    def __init__(self) -> None:
-        self._arrays: dict[str, Floats] = {}
-
-    def array(self, name: str, shape: tuple[int, ...]) -> Floats:
-        """Return an uninitialised array, whose memory is shared by later arrays of the same name."""
-        size = math.prod(shape)
-        if name not in self._arrays or self._arrays[name].size < size:
-            self._arrays[name] = np.empty(size)
-        return self._arrays[name][:size].reshape(shape)
-
-
-def forward_backward(markov: Markov, chains: Chains, scratch: Scratch | None = None) -> Messages:
+def forward_backward(markov: Markov, chains: Chains, scratch: Workspace | None = None) -> Messages:
     """Run both recursions on all pieces.
 
     scratch: reused memory; overwrites the messages of an earlier call. The results of a piece do not depend on the
     other pieces, bit for bit if m is a multiple of 64.
     """
-    scratch = Scratch() if scratch is None else scratch
+    scratch = Workspace() if scratch is None else scratch
     peaks = chains.log_emissions.max(axis=1)
     predicted, messages, sums = _recursions(markov, chains, peaks, scratch)
     before = messages[:, 0]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         log_sums = np.log(sums)
-        posteriors = np.multiply(before, predicted[::-1, 1], out=scratch.array("posteriors", before.shape))
+        posteriors = np.multiply(before, predicted[::-1, 1], out=scratch.array("posteriors", *before.shape))
         totals = posteriors.sum(axis=1)
         posteriors /= totals[:, None]
         safe = totals.min(axis=0) > _UNDERFLOW
@@ -205,11 +192,11 @@ def forward_backward(markov: Markov, chains: Chains, scratch: Scratch | None = N
     return Messages(likelihoods, posteriors, before)
 
 
-def _recursions(markov: Markov, chains: Chains, peaks: Floats, scratch: Scratch) -> tuple[Floats, Floats, Floats]:
+def _recursions(markov: Markov, chains: Chains, peaks: Floats, scratch: Workspace) -> tuple[Floats, Floats, Floats]:
     """Run both recursions at once: entry 0 of the second axis forward, entry 1 backward from the last step."""
     steps, k, m = chains.log_emissions.shape
-    both, predicted = scratch.array("both", (steps, 2, k, m)), scratch.array("predicted", (steps, 2, k, m))
-    sums = scratch.array("sums", (steps, 2, m))
+    both, predicted = (scratch.array(name, steps, 2, k, m) for name in ("both", "predicted"))
+    sums = scratch.array("sums", steps, 2, m)
     np.subtract(chains.log_emissions, peaks[:, None], out=both[:, 0])
     np.exp(both[:, 0], out=both[:, 0])
     both[:, 1] = both[::-1, 0]

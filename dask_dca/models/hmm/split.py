@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dask_dca.geometry.exact import Workspace
 from dask_dca.models.gaussians import variances_of
 from dask_dca.models.hmm.expectation import ExpectedCounts, expectation, lay_out, lay_out_tile, most_likely_states
 from dask_dca.models.hmm.model import FrameFeatures, HiddenMarkov, IncompleteStates, hmm_moments, labelled_model, m_step
-from dask_dca.models.hmm.recursions import Markov, Scratch, stationary_distribution
+from dask_dca.models.hmm.recursions import Markov, stationary_distribution
 
 if TYPE_CHECKING:
     Move = tuple[int, int, int]  # the state that is split, and the two that become one
@@ -49,7 +50,7 @@ class StandardFrames:
     layout: Layout
     tiles: list[Tile]
     holes: bool = False  # whether entries are missing
-    scratch: Scratch = field(default_factory=Scratch)
+    scratch: Workspace = field(default_factory=Workspace)
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -77,10 +78,9 @@ def standard_frames(
     minimum variances; piece: length and burn-in of a piece, chosen by the number of frames if None.
     """
     p = frames.shape[1]
-    layout = lay_out(edges, 4 * p) if piece is None else lay_out(edges, 4 * p, *piece)
+    layout = lay_out(edges, 4 * p, *(piece or ()))
     holes = bool(np.isnan(frames).any())
-    zero, one = np.zeros(p), np.ones(p)
-    features = FrameFeatures("full" if holes else kind, zero, one)
+    features = FrameFeatures("full" if holes else kind, np.zeros(p), np.ones(p))
     tiles = [lay_out_tile(layout, begin, frames, 0, features) for begin in range(0, len(frames), layout.n_frames)]
     return StandardFrames(frames, edges, kind, floors, layout, tiles, holes)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
@@ -198,24 +198,23 @@ class _SampleEStep:
         assert found is not None
         return found.sums, found.log_likelihood
 
-    def correlated(self, system: LinearSystem, directions: Floats, likelihood: float) -> float:
-        """Gain of the log likelihood of the coordinates by the innovations form, in nats; NaN if it is unknown."""
-        if self.form.missing or likelihood == -np.inf:
-            return float("nan")
-        z, noise = self.frames @ directions, system.observation_covariance
-        seen = (directions.T * noise if noise.ndim == 1 else directions.T @ noise) @ directions
-        own = replace(
-            system,
-            observation=directions.T @ system.observation,
-            observation_covariance=seen,
-            offset=directions.T @ system.offset,
-        )
-        constant = 0.5 * z.size * (1.0 + np.log(2.0 * np.pi))
-        return likelihood - constant - e_step(own, z, self.sample.edges, z.T @ z)[1]
 
-
-def _correlated_noise_gain(sample: ChannelStretches, form: _FitOptions, *args: Any) -> float:
-    return _SampleEStep(sample, form).correlated(*args)
+def _correlated_noise_gain(
+    sample: ChannelStretches, form: _FitOptions, system: LinearSystem, directions: Floats, likelihood: float
+) -> float:
+    """Gain of the log likelihood of the coordinates by the innovations form, in nats; NaN if it is unknown."""
+    if form.missing or likelihood == -np.inf:
+        return float("nan")
+    z, noise = _SampleEStep(sample, form).frames @ directions, system.observation_covariance
+    seen = (directions.T * noise if noise.ndim == 1 else directions.T @ noise) @ directions
+    own = replace(
+        system,
+        observation=directions.T @ system.observation,
+        observation_covariance=seen,
+        offset=directions.T @ system.offset,
+    )
+    constant = 0.5 * z.size * (1.0 + np.log(2.0 * np.pi))
+    return likelihood - constant - e_step(own, z, sample.edges, z.T @ z)[1]
 
 
 @dataclass

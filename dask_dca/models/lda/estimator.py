@@ -52,238 +52,12 @@ _INFERENCE_POWERS: Final = (1.0,) * 40  # powers of the steps of inference: 40 p
 _MAX_AVERAGE_DISTANCE: Final = 0.15  # topics within this total variation of the corpus are average
 
 
-def topic_facts(model: Any) -> dict[str, Any]:
-    """Collect the results of a fitted model for JSON."""
-    anchors, top = model.get_anchor_words().tolist(), model.top_words(10).tolist()
-    return {
-        "n_documents": model.n_documents_,
-        "n_words": model.n_words_,
-        "n_subproblems": model.n_subproblems_,
-        "noise_edge": float(model.noise_edge_) if np.isfinite(model.noise_edge_) else None,
-        "log_likelihoods": model.log_likelihoods_.tolist(),
-        "n_iter": model.n_iter_,
-        "converged": bool(model.converged_),
-        "burstiness": float(model.burstiness_) if np.isfinite(model.burstiness_) else None,
-        "n_moves": model.n_moves_,
-        "topics": [
-            {
-                "anchor": anchors[t],
-                "words": top[t],
-                "weight": float(model.topic_weights_[t]),
-                "distinctness": float(model.topic_distances_[t]),
-                "distance_to_corpus": float(model.distance_to_corpus_[t]),
-                "vote_share": float(model.vote_share_[t]),
-            }
-            for t in range(model.n_components_)
-        ],
-    }
-
-
-def describe_topics(model: Any) -> list[str]:
-    """Describe a fitted model in a table and sentences."""
-    size = f"{model.n_words_} words in {model.n_documents_} documents"
-    lines = [
-        f"LatentDirichletAllocation: {model.n_components_} topics of {size}",
-        f"{'topic':>5} {'share':>6} {'votes':>6} {'distinct':>8}  anchor: top words",
-    ]
-    anchors, top = model.get_anchor_words(), model.top_words(6)
-    for t in range(model.n_components_):
-        words = " ".join(str(word) for word in top[t])
-        numbers = f"{model.topic_weights_[t]:>6.3f} {model.vote_share_[t]:>6.3f} {model.topic_distances_[t]:>8.3f}"
-        lines.append(f"{t:>5} {numbers}  {anchors[t]}: {words}")
-    return [*lines, *_certificate(model)]
-
-
-def _certificate(model: Any) -> list[str]:
-    lines = []
-    if len(model.spectrum_):
-        above = max(1, int((model.spectrum_ > model.noise_edge_).sum()))
-        seen = "or more " if above >= len(model.spectrum_) else ""
-        lines.append(f"{above} {seen}directions of the words' co-occurrence stand out from noise.")
-    average = model.average_topics()
-    if len(average):
-        numbers = ", ".join(str(t) for t in average)
-        lines.append(f"Close to the corpus average, so without a subject of their own: topic {numbers}.")
-    skipped = [(model.n_empty_documents_, "are empty"), (model.n_short_documents_, "have a single word")]
-    lines += [f"{count} documents {what} and were not used." for count, what in skipped if count]
-    return lines
-
-
-class TopicScores:
-    """Scores and words of a fitted `LatentDirichletAllocation`; not for direct use."""
-
-    if TYPE_CHECKING:
-        components_: Floats
-        word_probabilities_: Floats
-        distance_to_corpus_: Floats
-        anchor_words_: NDArray[np.int64]
-        n_components_: int
-        n_features_in_: int
-        n_words_: int
-        doc_topic_prior: float | None
-
-        def _rows(self, X: Any, *, reset: bool) -> Rows: ...
-        def _run(self, rows: Rows | None = None) -> Run: ...
-
-    def score(self, X: Any, y: Any = None) -> float:
-        """
-        Score documents by completion, in one pass.
-
-        Every second distinct word of a document is hidden, and the mixture is inferred from the others.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, V)
-            Word counts, as for `fit`. Words that the model left out are ignored.
-        y : None
-            Ignored.
-
-        Returns
-        -------
-        float
-            Mean log likelihood per hidden word; greater is better.
-
-        Raises
-        ------
-        InvalidInputError
-            No document has two words that the model knows.
-        """
-        del y
-        check_is_fitted(self)
-        rows = self._rows(X, reset=False)
-        likelihood, n_words = completion_likelihood(rows, self._model(), self._run())
-        if n_words <= 0:
-            msg = "no document of X has two different words that the model knows, so there is nothing to score"
-            raise InvalidInputError(msg)
-        return likelihood
-
-    def perplexity(self, X: Any) -> float:
-        """
-        Perplexity of the hidden words of documents: exp(-score).
-
-        Parameters
-        ----------
-        X : array-like of shape (n, V)
-            Word counts, as for `fit`, preferably of documents that the model was not fitted to.
-
-        Returns
-        -------
-        float
-            Smaller is better; guessing all words with equal probability has the number of words as its perplexity.
-        """
-        return float(np.exp(-self.score(X)))
-
-    def coherence(self, X: Any, n_words: int = 10) -> Floats:
-        """
-        Coherence of each topic's top words in documents: mean normalised pointwise mutual information.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, V)
-            Word counts of a reference corpus, as for `fit`.
-        n_words : int, default 10
-            Number of top words of each topic.
-
-        Returns
-        -------
-        ndarray of float64, shape (k,)
-            In [-1, 1]. Words in no document of X are left out, with a warning; NaN if fewer than two are left.
-        """
-        check_is_fitted(self)
-        rows = self._rows(X, reset=False)
-        top = leading_words(self.components_, min(check_integer("n_words", n_words, 2), self.n_words_))
-        words = np.unique(top)
-        counts, n_documents = count_documents_with(rows, words, self._run())
-        absent = int((counts.diagonal() == 0).sum())
-        if absent:
-            warn(f"{absent} of the {len(words)} top words are in no document of X and were left out", UserWarning)
-        between = mutual_information(counts, n_documents)
-        return np.array([_mean(between[np.ix_(at, at)]) for at in np.searchsorted(words, top)])
-
-    def top_words(self, n_words: int = 10, feature_names: Sequence[str] | None = None) -> NDArray[Any]:
-        """
-        List the most probable words of each topic.
-
-        Parameters
-        ----------
-        n_words : int, default 10
-            Number of words.
-        feature_names : sequence of str, optional
-            Names of the columns, such as `vectorizer.get_feature_names_out()`; by default those of the fit.
-
-        Returns
-        -------
-        ndarray of shape (k, n_words)
-            Names, or the columns' numbers where there are none.
-        """
-        check_is_fitted(self)
-        top = leading_words(self.components_, min(check_integer("n_words", n_words, 1), self.n_words_))
-        return self._named(top, feature_names)
-
-    @property
-    def anchor_word_indices_(self) -> NDArray[np.int64]:
-        """
-        Column numbers of the anchor words: another name of `anchor_words_`.
-
-        Returns
-        -------
-        ndarray of int64, shape (k,)
-            Column numbers.
-        """
-        return self.anchor_words_
-
-    def get_anchor_words(self, feature_names: Sequence[str] | None = None) -> NDArray[Any]:
-        """
-        Return the names of the anchor words.
-
-        Parameters
-        ----------
-        feature_names : sequence of str, optional
-            Names of the columns; by default those of the fit.
-
-        Returns
-        -------
-        ndarray of shape (k,)
-            Names, or the columns' numbers where there are none.
-        """
-        check_is_fitted(self)
-        return self._named(self.anchor_words_, feature_names)
-
-    def average_topics(self) -> NDArray[np.int64]:
-        """
-        Find the topics that are close to the corpus average.
-
-        Returns
-        -------
-        ndarray of int64, shape (m,)
-            Topics within a total variation of 0.15 of the corpus's word probabilities.
-        """
-        check_is_fitted(self)
-        return np.flatnonzero(self.distance_to_corpus_ < _MAX_AVERAGE_DISTANCE)
-
-    def _named(self, words: NDArray[np.int64], names: Sequence[str] | None) -> NDArray[Any]:
-        found = getattr(self, "feature_names_in_", None) if names is None else np.asarray(names, dtype=object)
-        if found is not None and len(found) != self.n_features_in_:
-            msg = f"feature_names has {len(found)} names for {self.n_features_in_} words"
-            raise InvalidParameterError(msg)
-        return words if found is None else found[words]
-
-    def _model(self) -> TopicModel:
-        p = self.word_probabilities_
-        inverse = np.where(p > 0.0, 1.0 / np.where(p > 0.0, p, 1.0), 0.0)
-        rates = np.ascontiguousarray((self.components_ * inverse).T)
-        return TopicModel(rates, p, self._prior(self.n_components_), _INFERENCE_POWERS)
-
-    def _prior(self, k: int) -> float:
-        return 1.0 / k if self.doc_topic_prior is None else float(self.doc_topic_prior)
-
-
 def _mean(pairs: Floats) -> float:
     usable = pairs[~np.isnan(pairs)]
     return float(usable.mean()) if len(usable) else float("nan")
 
 
-class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
+class LatentDirichletAllocation(NamedParts, RowStream):
     """
     Topic model of sparse word counts, for any number of documents.
 
@@ -417,6 +191,15 @@ class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
     _part: ClassVar[str] = "topic"
     _feature: ClassVar[str] = "word"
     _own_directions: ClassVar[bool] = True
+
+    components_: Floats
+    word_probabilities_: Floats
+    distance_to_corpus_: Floats
+    anchor_words_: NDArray[np.int64]
+    n_components_: int
+    n_features_in_: int
+    n_words_: int
+    doc_topic_prior: float | None
 
     def __init__(
         self,
@@ -587,6 +370,158 @@ class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
         rows = self._for_output(self._rows(X, reset=False))
         return map_rows(rows, mixtures_block if normalize else topic_words_block, self._model(), self.n_components_)
 
+    def score(self, X: Any, y: Any = None) -> float:
+        """
+        Score documents by completion, in one pass.
+
+        Every second distinct word of a document is hidden, and the mixture is inferred from the others.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, V)
+            Word counts, as for `fit`. Words that the model left out are ignored.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+            Mean log likelihood per hidden word; greater is better.
+
+        Raises
+        ------
+        InvalidInputError
+            No document has two words that the model knows.
+        """
+        del y
+        check_is_fitted(self)
+        rows = self._rows(X, reset=False)
+        likelihood, n_words = completion_likelihood(rows, self._model(), self._run())
+        if n_words <= 0:
+            msg = "no document of X has two different words that the model knows, so there is nothing to score"
+            raise InvalidInputError(msg)
+        return likelihood
+
+    def perplexity(self, X: Any) -> float:
+        """
+        Perplexity of the hidden words of documents: exp(-score).
+
+        Parameters
+        ----------
+        X : array-like of shape (n, V)
+            Word counts, as for `fit`, preferably of documents that the model was not fitted to.
+
+        Returns
+        -------
+        float
+            Smaller is better; guessing all words with equal probability has the number of words as its perplexity.
+        """
+        return float(np.exp(-self.score(X)))
+
+    def coherence(self, X: Any, n_words: int = 10) -> Floats:
+        """
+        Coherence of each topic's top words in documents: mean normalised pointwise mutual information.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, V)
+            Word counts of a reference corpus, as for `fit`.
+        n_words : int, default 10
+            Number of top words of each topic.
+
+        Returns
+        -------
+        ndarray of float64, shape (k,)
+            In [-1, 1]. Words in no document of X are left out, with a warning; NaN if fewer than two are left.
+        """
+        check_is_fitted(self)
+        rows = self._rows(X, reset=False)
+        top = leading_words(self.components_, min(check_integer("n_words", n_words, 2), self.n_words_))
+        words = np.unique(top)
+        counts, n_documents = count_documents_with(rows, words, self._run())
+        absent = int((counts.diagonal() == 0).sum())
+        if absent:
+            warn(f"{absent} of the {len(words)} top words are in no document of X and were left out", UserWarning)
+        between = mutual_information(counts, n_documents)
+        return np.array([_mean(between[np.ix_(at, at)]) for at in np.searchsorted(words, top)])
+
+    def top_words(self, n_words: int = 10, feature_names: Sequence[str] | None = None) -> NDArray[Any]:
+        """
+        List the most probable words of each topic.
+
+        Parameters
+        ----------
+        n_words : int, default 10
+            Number of words.
+        feature_names : sequence of str, optional
+            Names of the columns, such as `vectorizer.get_feature_names_out()`; by default those of the fit.
+
+        Returns
+        -------
+        ndarray of shape (k, n_words)
+            Names, or the columns' numbers where there are none.
+        """
+        check_is_fitted(self)
+        top = leading_words(self.components_, min(check_integer("n_words", n_words, 1), self.n_words_))
+        return self._named(top, feature_names)
+
+    @property
+    def anchor_word_indices_(self) -> NDArray[np.int64]:
+        """
+        Column numbers of the anchor words: another name of `anchor_words_`.
+
+        Returns
+        -------
+        ndarray of int64, shape (k,)
+            Column numbers.
+        """
+        return self.anchor_words_
+
+    def get_anchor_words(self, feature_names: Sequence[str] | None = None) -> NDArray[Any]:
+        """
+        Return the names of the anchor words.
+
+        Parameters
+        ----------
+        feature_names : sequence of str, optional
+            Names of the columns; by default those of the fit.
+
+        Returns
+        -------
+        ndarray of shape (k,)
+            Names, or the columns' numbers where there are none.
+        """
+        check_is_fitted(self)
+        return self._named(self.anchor_words_, feature_names)
+
+    def average_topics(self) -> NDArray[np.int64]:
+        """
+        Find the topics that are close to the corpus average.
+
+        Returns
+        -------
+        ndarray of int64, shape (m,)
+            Topics within a total variation of 0.15 of the corpus's word probabilities.
+        """
+        check_is_fitted(self)
+        return np.flatnonzero(self.distance_to_corpus_ < _MAX_AVERAGE_DISTANCE)
+
+    def _named(self, words: NDArray[np.int64], names: Sequence[str] | None) -> NDArray[Any]:
+        found = getattr(self, "feature_names_in_", None) if names is None else np.asarray(names, dtype=object)
+        if found is not None and len(found) != self.n_features_in_:
+            msg = f"feature_names has {len(found)} names for {self.n_features_in_} words"
+            raise InvalidParameterError(msg)
+        return words if found is None else found[words]
+
+    def _model(self) -> TopicModel:
+        p = self.word_probabilities_
+        inverse = np.where(p > 0.0, 1.0 / np.where(p > 0.0, p, 1.0), 0.0)
+        rates = np.ascontiguousarray((self.components_ * inverse).T)
+        return TopicModel(rates, p, self._prior(self.n_components_), _INFERENCE_POWERS)
+
+    def _prior(self, k: int) -> float:
+        return 1.0 / k if self.doc_topic_prior is None else float(self.doc_topic_prior)
+
     @property
     def doc_topic_prior_(self) -> Any:  # numpydoc ignore=RT01
         """Prior of the documents' mixtures: scikit-learn's name of `alpha_`."""
@@ -605,7 +540,53 @@ class LatentDirichletAllocation(NamedParts, TopicScores, RowStream):
         return {"anchor_word": self.get_anchor_words()}
 
     def _facts(self) -> dict[str, Any]:
-        return super()._facts() | topic_facts(self)
+        anchors, top = self.get_anchor_words().tolist(), self.top_words(10).tolist()
+        return super()._facts() | {
+            "n_documents": self.n_documents_,
+            "n_words": self.n_words_,
+            "n_subproblems": self.n_subproblems_,
+            "noise_edge": float(self.noise_edge_) if np.isfinite(self.noise_edge_) else None,
+            "log_likelihoods": self.log_likelihoods_.tolist(),
+            "n_iter": self.n_iter_,
+            "converged": bool(self.converged_),
+            "burstiness": float(self.burstiness_) if np.isfinite(self.burstiness_) else None,
+            "n_moves": self.n_moves_,
+            "topics": [
+                {
+                    "anchor": anchors[t],
+                    "words": top[t],
+                    "weight": float(self.topic_weights_[t]),
+                    "distinctness": float(self.topic_distances_[t]),
+                    "distance_to_corpus": float(self.distance_to_corpus_[t]),
+                    "vote_share": float(self.vote_share_[t]),
+                }
+                for t in range(self.n_components_)
+            ],
+        }
 
     def _describe(self) -> list[str]:
-        return describe_topics(self)
+        size = f"{self.n_words_} words in {self.n_documents_} documents"
+        lines = [
+            f"LatentDirichletAllocation: {self.n_components_} topics of {size}",
+            f"{'topic':>5} {'share':>6} {'votes':>6} {'distinct':>8}  anchor: top words",
+        ]
+        anchors, top = self.get_anchor_words(), self.top_words(6)
+        for t in range(self.n_components_):
+            words = " ".join(str(word) for word in top[t])
+            numbers = f"{self.topic_weights_[t]:>6.3f} {self.vote_share_[t]:>6.3f} {self.topic_distances_[t]:>8.3f}"
+            lines.append(f"{t:>5} {numbers}  {anchors[t]}: {words}")
+        return [*lines, *self._certificate()]
+
+    def _certificate(self) -> list[str]:
+        lines = []
+        if len(self.spectrum_):
+            above = max(1, int((self.spectrum_ > self.noise_edge_).sum()))
+            seen = "or more " if above >= len(self.spectrum_) else ""
+            lines.append(f"{above} {seen}directions of the words' co-occurrence stand out from noise.")
+        average = self.average_topics()
+        if len(average):
+            numbers = ", ".join(str(t) for t in average)
+            lines.append(f"Close to the corpus average, so without a subject of their own: topic {numbers}.")
+        skipped = [(self.n_empty_documents_, "are empty"), (self.n_short_documents_, "have a single word")]
+        lines += [f"{count} documents {what} and were not used." for count, what in skipped if count]
+        return lines

@@ -557,19 +557,7 @@ class GaussianMixture(InitMixin, DensityMixin, RowStream):
         """Check all parameters; return the number of components, None for "auto", and the others."""
         anchoring = self._anchoring()
         count = check_count(self.n_components, rows, "n_components")
-        settings = check_mixture(
-            rows,
-            anchoring,
-            count,
-            method=self.method,
-            covariance_type=self.covariance_type,
-            tails=self.tails,
-            views=self.views,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            reg_covar=self.reg_covar,
-        )
-        return count, settings
+        return count, check_mixture(self, rows, anchoring, count)
 
     def _check_parameters(self, rows: Any) -> None:
         self._checked(rows)

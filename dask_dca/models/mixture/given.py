@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.anchoring.parameters import check_integer, check_number, is_auto
+from dask_dca.anchoring.parameters import check_integer, check_number, check_option, is_auto
 from dask_dca.anchoring.views import check_views
 from dask_dca.errors import InvalidParameterError
 from dask_dca.models.em import check_covariances, check_shape, copy_numbers, read_init
@@ -68,45 +68,29 @@ class MixtureSettings:
     tails: str = "normal"
 
 
-def check_mixture(
-    rows: Rows,
-    anchoring: Settings,
-    n_components: int | None,
-    *,
-    method: str,
-    covariance_type: Any,
-    tails: Any,
-    views: Any,
-    max_iter: Any,
-    tol: Any,
-    reg_covar: Any,
-) -> MixtureSettings:
-    """Check the parameters that only mixtures have; n_components, None for "auto", and method are checked already.
+def check_mixture(model: Any, rows: Rows, anchoring: Settings, n_components: int | None) -> MixtureSettings:
+    """Check the parameters that only mixtures have; anchoring, n_components (None for "auto"): checked already.
 
     Raises InvalidParameterError: one of them is unknown or out of range, or doesn't fit the data.
     """
-    if covariance_type not in FORMS:
-        msg = f"unknown covariance_type {covariance_type!r}; use one of {', '.join(map(repr, FORMS))}"
-        raise InvalidParameterError(msg)
-    if covariance_type in ("full", "tied") and rows.n_features > _MAX_MATRIX_FEATURES:
-        p = rows.n_features
+    form, p = check_option("covariance_type", model.covariance_type, FORMS), rows.n_features
+    if form in ("full", "tied") and p > _MAX_MATRIX_FEATURES:
         msg = (
-            f"covariance_type={covariance_type!r} needs matrices of {p} x {p} numbers, "
+            f"covariance_type={form!r} needs matrices of {p} x {p} numbers, "
             f"which is for up to {_MAX_MATRIX_FEATURES:,} features; use covariance_type='diag'"
         )
         raise InvalidParameterError(msg)
-    if tails not in TAILS:
-        msg = f"unknown tails {tails!r}; use one of {', '.join(map(repr, TAILS))}"
-        raise InvalidParameterError(msg)
-    floor = None if is_auto(reg_covar) else check_number("reg_covar", reg_covar, auto=True)
+    tails = check_option("tails", model.tails, TAILS)
+    floor = None if is_auto(model.reg_covar) else check_number("reg_covar", model.reg_covar, auto=True)
+    max_iter = _AUTO_MAX_ITER[model.method] if is_auto(model.max_iter) else model.max_iter
     return MixtureSettings(
         anchoring,
-        covariance_type,
-        None if views is None else _checked_views(rows, views, n_components),
-        check_integer("max_iter", _AUTO_MAX_ITER[method] if is_auto(max_iter) else max_iter, 0, auto=True),
-        check_number("tol", tol),
+        form,
+        None if model.views is None else _checked_views(rows, model.views, n_components),
+        check_integer("max_iter", max_iter, 0, auto=True),
+        check_number("tol", model.tol),
         floor,
-        _checked_tails(tails, covariance_type, method, floor),
+        _checked_tails(tails, form, model.method, floor),
     )
 
 

@@ -52,7 +52,6 @@ from dask_dca.models.nmf.stream import (
     MissingCounts,
     add_incomplete_rows,
     can_stream,
-    check_resumed,
     check_same_stream,
     check_stream,
     keep_features_of,
@@ -61,7 +60,7 @@ from dask_dca.models.nmf.stream import (
     stream_anchors,
     stream_of,
 )
-from dask_dca.models.stream import check_grown
+from dask_dca.models.stream import check_grown, seen_rows
 
 if TYPE_CHECKING:
     from dask_dca.anchoring.parameters import AnchorResult
@@ -277,7 +276,7 @@ class NMF(NamedParts, AnchorModel):
             msg = "a stream takes rows as they are: pass sample_weight=None with resume"
             raise InvalidParameterError(msg)
         if resume is not None:
-            return self._see_more(X, resume, check_resumed(resume, type(self)))
+            return self._see_more(X, resume, seen_rows(resume, type(self)))
         rows = weigh_rows(self._rows(X, reset=True), sample_weight, self._run())
         run = self._run(rows)
         self.n_samples_seen_ = rows.n_rows

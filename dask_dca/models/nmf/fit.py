@@ -22,10 +22,10 @@ from dask_dca.models.nmf.free import (
     GramProblem,
     Penalty,
     coefficients_of_counts,
-    component_step,
     factorize_counts,
     factorize_sample,
     scaled_step,
+    sweeps,
 )
 from dask_dca.models.nmf.passes import (
     Basis,
@@ -116,6 +116,7 @@ _SAMPLE_ROWS: Final = 2**11  # minimum number of rows of a sample
 _SAMPLE_ROWS_PER_COMPONENT: Final = 2**7  # minimum number of rows of a sample for each component
 _SAMPLE_TOL: Final = 4e-3  # tolerance on a sample: relative decrease of the loss in ten steps
 _WHOLE_TOL: Final = 1e-4  # the same tolerance if the sample is all rows
+_STEP_SWEEPS: Final = 20  # sweeps over the components between two passes
 _PASS_TOL: Final = 1e-3  # tolerance of the passes: decrease of the loss, relative to the first loss
 _RELATIVE_UNIT: Final = 2.0**-19  # unit of entries and coefficients in exact sums, relative to their greatest value
 _MIN_ENTRY: Final = 2.0**-40  # minimum of a feature's greatest entry, for its unit
@@ -152,7 +153,7 @@ def free_basis(rows: Rows, anchors: Floats, n_components: int, settings: BasisSe
         if float(seen.left.value()) <= rounding:  # a step would fit the rounding errors of the sums
             converged = True
         elif n_iter < settings.max_iter:
-            moved = component_step(H, seen.gram.value(), seen.products.value(), of_H)
+            moved = sweeps(H, seen.gram.value(), seen.products.value(), _STEP_SWEEPS, of_H)
             fall = seen.fall(H, moved)
             gain = 0.5 * fall + of_H.of(H) - of_H.of(moved)
             H, n_iter, converged = moved, n_iter + 1, gain <= _PASS_TOL * found.first_loss * n / n_sampled

@@ -294,7 +294,6 @@ _MAX_THOROUGH_ENTRIES: Final = 2**20  # maximum number of entries for trials eve
 _NOISE_EDGE: Final = 1.0  # minimum energy of a structured residual's component, relative to the maximum of noise
 _POWER_STEPS: Final = 8  # power iterations for the leading component of a residual
 _RIDGE: Final = 1e-10  # added to a Gram matrix's diagonal, relative to its trace, so that it has an inverse
-_STEP_SWEEPS: Final = 20  # sweeps over the components between two passes
 
 Pair = tuple["Penalty", "Penalty"]
 
@@ -323,14 +322,6 @@ def factorize_sample(
     if unsettled:
         found = extrapolated_hals(X, found.W, found.H, penalties, max_iter=_MAX_STEPS, tol=tol)
     return BasisOfSample(found.H, first, found.settled)
-
-
-def component_step(H: Floats, gram: Floats, products: Floats, penalty: Penalty) -> Floats:
-    """Update components by the sums of a pass, with the coefficients fixed.
-
-    gram (k, k): W^T W; products (k, p): W^T X.
-    """
-    return sweeps(H, gram, products, _STEP_SWEEPS, penalty)
 
 
 def _with_coefficients(X: Floats, start: Floats, penalty: Penalty) -> tuple[Floats, Floats]:

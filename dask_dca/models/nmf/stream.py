@@ -28,7 +28,7 @@ from dask_dca.geometry.votes import NO_ROW, ArgBest, integer_directions
 from dask_dca.models.attributes import COMMON, completion_of
 from dask_dca.models.nmf.fit import fill_rows
 from dask_dca.models.nmf.passes import Filling
-from dask_dca.models.stream import rows_from
+from dask_dca.models.stream import has_stream, rows_from
 
 if TYPE_CHECKING:
     from dask_dca.anchoring.parameters import AnchorResult, Settings
@@ -329,10 +329,7 @@ def can_stream(model: Any) -> bool:
     if model.n_components == "auto":
         msg = "the planes of a stream are fixed before its first row: pass an integer instead of n_components='auto'"
         raise InvalidParameterError(msg)
-    if model.method != "robust":
-        msg = f"method={model.method!r} is for fit(X) alone; a stream takes method='robust'"
-        raise InvalidParameterError(msg)
-    return True
+    return has_stream(model)
 
 
 def check_stream(model: Any) -> int:
@@ -350,17 +347,6 @@ def check_stream(model: Any) -> int:
             msg = f"{name}={value!r} is for fit(X) alone; a stream takes {name}={allowed[0]!r}"
             raise InvalidParameterError(msg)
     return check_integer("n_components", model.n_components, 1)
-
-
-def check_resumed(model: Any, kind: type) -> int:
-    """Check the model that a fit continues, and return the number of rows that it was fitted on.
-
-    Raises InvalidParameterError: it is not a fitted model of this kind.
-    """
-    if not isinstance(model, kind) or not hasattr(model, "n_samples_seen_"):
-        msg = f"resume must be a fitted {kind.__name__}, of the first rows of X; received {model!r}"
-        raise InvalidParameterError(msg)
-    return int(model.n_samples_seen_)
 
 
 def check_same_stream(model: Any, other: Any) -> None:

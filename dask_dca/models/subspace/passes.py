@@ -39,14 +39,6 @@ _MIN_RELATIVE_NOISE: Final = 1e-6  # least noise variance of the sketch's low-ra
 _MIN_SLAB_ROWS: Final = 4096  # tiles are joined up to so many rows before they are labelled
 
 
-@dataclass(frozen=True)
-class _MomentState:
-    """Number of features, and the basis of a power step or None for all second moments."""
-
-    n_features: int
-    basis: Floats | None
-
-
 def unit_rows(tile: Floats) -> Floats:
     """Scale rows to unit length.
 
@@ -119,19 +111,17 @@ def _orthonormal(vectors: Floats) -> Floats:
 
 def _moments(rows: Rows, basis: Floats | None, run: Run) -> Floats:
     """Exact sums of x x^T over unit rows, or of x (x B) for a basis B."""
-    job = Pass("sketch", _moment_block, add_parts)
-    state = _MomentState(rows.n_features, basis)
-    return run_pass(rows, job, state, run).value()
+    return run_pass(rows, Pass("sketch", _moment_block, add_parts), basis, run).value()
 
 
-def _moment_block(state: _MomentState, start: int, *columns: Any) -> Total:
-    width = state.n_features if state.basis is None else state.basis.shape[1]
-    total = Total(np.zeros((1, state.n_features, width)), np.float64(_ROUNDING_UNIT**2))
-    height = tile_height(_ANY_N_ROWS, state.n_features)
+def _moment_block(basis: Floats | None, start: int, *columns: Any) -> Total:
+    p = sum(part.shape[1] for part in columns)
+    total = Total(np.zeros((1, p, p if basis is None else basis.shape[1])), np.float64(_ROUNDING_UNIT**2))
+    height = tile_height(_ANY_N_ROWS, p)
     for numbers, tile in even_tiles(columns, start, height):
         require_finite(tile[: len(numbers)], numbers)
         unit = unit_rows(tile)
-        right = unit if state.basis is None else unit @ state.basis
+        right = unit if basis is None else unit @ basis
         total += product_total(unit, right, _ROUNDING_UNIT, _ROUNDING_UNIT)
     return total
 

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
+from dask_dca.geometry.exact import Workspace
 from dask_dca.models.hmm.recursions import (
     Chains,
     Markov,
-    Scratch,
     best_paths,
     forward_backward,
     join_messages,
@@ -112,7 +112,7 @@ def test_a_chains_bits_do_not_depend_on_the_others(k):
     found = forward_backward(markov, Chains(logs, ends, ends, np.zeros(128, dtype=bool), 0))
     order = rng.permutation(128)
     moved = np.ascontiguousarray(logs[:, :, order])
-    again = forward_backward(markov, Chains(moved, ends, ends, np.zeros(128, dtype=bool), 0), Scratch())
+    again = forward_backward(markov, Chains(moved, ends, ends, np.zeros(128, dtype=bool), 0), Workspace())
     for name in ("posteriors", "log_likelihoods"):
         np.testing.assert_array_equal(getattr(again, name), getattr(found, name)[..., order])
 
