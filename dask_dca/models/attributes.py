@@ -286,6 +286,7 @@ TOPICS: Final[dict[str, Attribute]] = {
             "counts": floats("parts", "features", least=0.0),
             "words": floats("features", least=0.0),
             "documents": floats("features", least=0.0),
+            "used": floats("count", least=0.0),
         },
         {},
     ),

@@ -277,6 +277,13 @@ def test_a_batch_after_which_no_word_is_in_enough_documents_is_refused():
     assert model.n_samples_seen_ == 20
 
 
+def test_the_least_share_of_documents_is_of_those_not_forgotten():
+    model = dca.LatentDirichletAllocation(3, min_df=0.3)
+    for seed in range(10):
+        model.partial_fit(documents(200, seed), forget=0.5)
+    assert model.n_words_ == 24
+
+
 def test_entries_may_begin_to_be_missing():
     X, new = motion(400), motion(200, 9)
     holes = np.where(np.random.default_rng(0).random(X.shape) < 0.2, np.nan, X)

@@ -155,10 +155,10 @@ class LatentDirichletAllocation(NamedParts, RowStream):
         Words, if the input had names of columns.
     n_samples_seen_ : int
         Number of documents that the model was fitted on, in all batches of `partial_fit`.
-    first_counts_, first_words_, first_documents_, first_tallies_ : ndarray
+    first_counts_, first_words_, first_documents_, first_used_, first_tallies_ : ndarray
         State of `partial_fit`: expected words by topic, occurrences of words and documents that contain them in the
         first fit, and its counts.
-    later_counts_, later_words_, later_documents_ : ndarray
+    later_counts_, later_words_, later_documents_, later_used_ : ndarray
         The same sums of later batches.
 
     See Also
@@ -186,7 +186,7 @@ class LatentDirichletAllocation(NamedParts, RowStream):
     """
 
     _fitted: ClassVar = TOPICS
-    _sums: ClassVar = ("counts", "words", "documents")
+    _sums: ClassVar = ("counts", "words", "documents", "used")
     _tallies: ClassVar = ("n_samples_seen_", "n_iter_", "n_documents_", "n_short_documents_", "n_empty_documents_")
     _part: ClassVar[str] = "topic"
     _feature: ClassVar[str] = "word"

@@ -240,11 +240,16 @@ def _step_on_sample(
 
 
 def begin_topics(found: FittedTopics, census: DocumentCensus) -> Sums:
-    """Return the sums of a fit for `partial_fit`: words by topic, occurrences of words, documents that contain them."""
+    """Return the sums of a fit for `partial_fit`: words by topic, occurrences of words, and of documents."""
     counts = found.counts
     if counts is None:  # no pass over all documents was made: from the anchors' topics
         counts = found.topics * (found.weights * float(census.words.sum()))
-    return {"counts": np.ascontiguousarray(counts.T), "words": census.words, "documents": census.documents}
+    return {"counts": np.ascontiguousarray(counts.T), **_census_sums(census)}
+
+
+def _census_sums(census: DocumentCensus) -> Sums:
+    """Occurrences of words, documents that contain them, and documents with a pair of words."""
+    return {"words": census.words, "documents": census.documents, "used": np.array([census.n_used])}
 
 
 def see_documents(model: Any, rows: Rows, run: Run, so_far: Sums) -> tuple[Sums, float, DocumentCensus]:
@@ -254,28 +259,28 @@ def see_documents(model: Any, rows: Rows, run: Run, so_far: Sums) -> tuple[Sums,
     """
     operator = cooccurrence_of(rows, run)
     census = operator.census
-    words, documents = so_far["words"] + census.words, so_far["documents"] + census.documents
-    probability = _probability(model, words, documents, model.n_documents_ + census.n_used)
+    own = _census_sums(census)
+    probability = _probability(model, {name: so_far[name] + value for name, value in own.items()})
     topics = np.where(model.word_probabilities_ > 0.0, model.components_, probability) * (probability > 0.0)
     topics = np.ascontiguousarray((topics / topics.sum(axis=1, keepdims=True)).T)
     setting = _setting(model, probability, count_scales(census.words + census.n_short + 1.0))
     seen = refine(rows, setting.model(topics, operator.max_length), setting.scales, run)
     counts = np.ascontiguousarray(setting.expected(topics, seen).T)
-    return {"counts": counts, "words": census.words, "documents": census.documents}, seen.mean, census
+    return {"counts": counts, **own}, seen.mean, census
 
 
 def step_topics(model: Any, sums: Sums) -> None:
     """Run the M-step on the sums of a stream: set the topics, and the probabilities of words."""
-    probability = _probability(model, sums["words"], sums["documents"], model.n_documents_)
+    probability = _probability(model, sums)
     setting = _setting(model, probability, np.ones(len(probability)))
     topics, model.topic_weights_ = setting.topics_of(sums["counts"].T * (probability > 0.0)[:, None])
     model.components_ = np.ascontiguousarray(topics.T)
     model.word_probabilities_, model.n_words_ = probability, int((probability > 0.0).sum())
 
 
-def _probability(model: Any, words: Floats, documents: Floats, n_used: float) -> Floats:
-    known = words_of_enough(documents, n_used, model.min_df) & (words > 0.0)
-    found = np.where(known, words, 0.0)
+def _probability(model: Any, sums: Sums) -> Floats:
+    known = words_of_enough(sums["documents"], float(sums["used"][0]), model.min_df) & (sums["words"] > 0.0)
+    found = np.where(known, sums["words"], 0.0)
     probability: Floats = found / found.sum()
     return probability
 
