@@ -66,7 +66,7 @@ class ChainModel(InitMixin, SequenceStream):
         Returns
         -------
         float
-            Log likelihood of all sequences together.
+            Log likelihood of all sequences together; minus infinity if a probability of zero rules them out.
         """
         return self._decoder(X, lengths, groups, y).log_likelihood()
 

@@ -63,11 +63,12 @@ class Decoder:
     run: Run
 
     def log_likelihood(self) -> float:
-        """Compute the log likelihood of all sequences, in one pass."""
+        """Compute the log likelihood of all sequences, in one pass; minus infinity if some frame is impossible."""
         if not self.burn_in:
             return float(self.run_scan(_join_sum).total)
-        job: Pass[Total] = Pass("score", _score_block, add_parts, self._segments().halo)
-        return float(run_pass(self.rows, job, self._state(self._segments()), self.run).value())
+        job: Pass[tuple[Total, int]] = Pass("score", _score_block, add_parts, self._segments().halo)
+        total, n_impossible = run_pass(self.rows, job, self._state(self._segments()), self.run)
+        return -np.inf if n_impossible else float(total.value())
 
     def posteriors(self) -> Any:
         """Compute the posterior probabilities (n, k) of the states, lazy for chunked input."""
@@ -184,12 +185,16 @@ def _batches(state: _State, window: Window, columns: Any, *, touching: bool = Fa
     return batches(state.cut, window, columns, state.emission, touching=touching, finite=finite)
 
 
-def _score_block(state: _State, window: Window, *columns: Any) -> Total:
-    total, scratch = plain_total(np.zeros(0), _LOG_LIKELIHOOD_GRID), Workspace()
+def _score_block(state: _State, window: Window, *columns: Any) -> tuple[Total, int]:
+    """Sum the log likelihoods of a block's frames, and count those that are impossible."""
+    total, n_impossible, scratch = plain_total(np.zeros(0), _LOG_LIKELIHOOD_GRID), 0, Workspace()
     for batch in _batches(state, window, columns):
-        found = forward_backward(state.markov, _batch_chains(state, batch), scratch)
-        total += plain_total((found.log_likelihoods * batch.own).sum(axis=0)[: len(batch.begins)], _LOG_LIKELIHOOD_GRID)
-    return total
+        logs = forward_backward(state.markov, _batch_chains(state, batch), scratch).log_likelihoods
+        counted = batch.own & np.isfinite(logs)
+        n_impossible += int((batch.own & ~counted).sum())
+        own = np.where(counted, logs, 0.0).sum(axis=0)[: len(batch.begins)]
+        total += plain_total(own, _LOG_LIKELIHOOD_GRID)
+    return total, n_impossible
 
 
 def _transfer_block(state: _State, window: Window, *columns: Any) -> tuple[Floats, Mask]:

@@ -85,9 +85,19 @@ def safe_log(values: Floats) -> Floats:
 
 def log_sum_exp(values: Floats, axis: int) -> Floats:
     """Compute the logarithm of the sum of exponentials along an axis; minus infinity stands for zero."""
-    peak = values.max(axis=axis, keepdims=True)
-    peak = np.where(np.isfinite(peak), peak, 0.0)
-    return safe_log(np.exp(values - peak).sum(axis=axis)) + peak.squeeze(axis)
+    peak = _finite_peaks(values, axis)
+    return safe_log(np.exp(values - np.expand_dims(peak, axis)).sum(axis=axis)) + peak
+
+
+def _finite_peaks(logs: Floats, axis: int) -> Floats:
+    """Greatest logarithms along an axis; zero where all are minus infinity, so that they can be subtracted."""
+    peaks = logs.max(axis=axis)
+    return np.where(np.isfinite(peaks), peaks, 0.0)
+
+
+def _rescale(logs: Floats, level: float) -> Floats:
+    """Subtract a level from a log message; if it is minus infinity, all states become equally likely."""
+    return logs - level if np.isfinite(level) else np.zeros_like(logs)
 
 
 def log_filtered(markov: Markov, chains: Chains) -> Floats:
@@ -175,7 +185,7 @@ def forward_backward(markov: Markov, chains: Chains, scratch: Workspace | None =
     other pieces, bit for bit if m is a multiple of 64.
     """
     scratch = Workspace() if scratch is None else scratch
-    peaks = chains.log_emissions.max(axis=1)
+    peaks = _finite_peaks(chains.log_emissions, 1)
     predicted, messages, sums = _recursions(markov, chains, peaks, scratch)
     before = messages[:, 0]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -250,7 +260,7 @@ def log_transfer_matrices(transmat: Floats, log_emissions: Floats) -> Floats:
     likelihood of all frames and of state j right after them, given state i at the first frame.
     """
     steps, k, m = log_emissions.shape
-    peaks = log_emissions.max(axis=1)
+    peaks = _finite_peaks(log_emissions, 1)
     emissions = np.exp(log_emissions - peaks[:, None])
     message = np.repeat(np.eye(k)[:, :, None], m, axis=2)  # (first state, state now, piece)
     log_sums = np.empty((steps, k, m))
@@ -300,13 +310,13 @@ def join_messages(startprob: Floats, transmat: Floats, logs: Floats, first: Mask
             now = log_sum_exp(now[:, None] + logs[r], 0)
             likelihood = float(log_sum_exp(now, 0))
             total += likelihood
-            now = now - likelihood
+            now = _rescale(now, likelihood)
         after = np.zeros(logs.shape[1])
         for r in range(end - 1, begin - 1, -1):
             backward = log_sum_exp(log_transmat + after, 1)
-            exit_[r] = backward - backward.max()
+            exit_[r] = _rescale(backward, backward.max())
             after = log_sum_exp(logs[r] + after, 1)
-            after -= after.max()
+            after = _rescale(after, after.max())
     return entry, exit_, total
 
 

@@ -86,6 +86,20 @@ def test_the_likelihood_is_that_of_all_paths_written_out():
     assert truth(transmat, emissions).score(np.array([[0], [2], [1]])) == pytest.approx(np.log(total), rel=1e-12)
 
 
+@pytest.mark.parametrize("recursion", ["scan", "segments"])
+@pytest.mark.parametrize("place", [0, 150, 299])
+def test_a_symbol_that_no_state_emits_is_impossible_where_it_is_and_nowhere_else(recursion, place):
+    model = truth(np.array([[0.7, 0.3], [0.3, 0.7]]), np.array([[0.7, 0.3, 0.0], [0.3, 0.7, 0.0]]))
+    model.set_params(recursion=recursion).burn_in_ = 32
+    usual = np.random.default_rng(0).integers(2, size=(300, 1))
+    X = np.where(np.arange(300)[:, None] == place, 2, usual)
+    assert model.score(X) == model.decode(X)[0] == model.score(X, lengths=[100, 200]) == -np.inf
+    for method in (model.predict_proba, model.filter):
+        np.testing.assert_allclose(method(X).sum(axis=1), 1.0)
+        far = np.abs(np.arange(300) - place) > 128
+        np.testing.assert_allclose(method(X)[far], method(usual)[far], atol=1e-12)
+
+
 def test_pairs_end_with_sequences():
     X = np.array([0, 1, 0, 1, 2, 2])[:, None]
     whole = dca.CategoricalHMM(1, n_starts=1, max_iter=0)
