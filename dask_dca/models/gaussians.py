@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy.linalg.lapack import dtrtri
 
+from dask_dca.errors import InvalidParameterError
 from dask_dca.models.kmeans import squared_distances
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ COVARIANCE_TYPES: Final = ("full", "tied", "diag", "spherical")
 SPHERICAL_TYPES: Final = ("spherical", "tied-spherical")
 SUBSPACE: Final = "subspace"  # full covariances in a subspace, one variance across it
 _MAX_DEVIATIONS: Final = 256.0  # distance from the centre beyond which variances from squares about it lose accuracy
+_SINGULAR: Final = (
+    "the covariances of some components became singular: rows repeat, features depend on each other, or a component "
+    "has too few rows; pass reg_covar='auto', a larger number, or fewer components"
+)
 
 
 def _are_far(means: Floats, variances: Floats) -> NDArray[np.bool_]:
@@ -165,18 +170,19 @@ def prepare_gaussians(
     """Factor the covariances of components, once for all rows.
 
     centre (p,): a point near the middle of the data; the mean of the means if None.
-    Raises numpy.linalg.LinAlgError: a covariance is not positive definite.
+    Raises InvalidParameterError: a covariance is not positive definite.
     """
     means = np.asarray(means, dtype=np.float64)
     covariances = np.asarray(covariances, dtype=np.float64)
     if covariance_type == "diag" or covariance_type in SPHERICAL_TYPES:
-        if not (covariances > 0.0).all():
-            raise np.linalg.LinAlgError("a variance is not positive; raise reg_covar")
-        factors = 1.0 / np.sqrt(covariances)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            factors = 1.0 / np.sqrt(covariances)
     else:
         p = means.shape[1]
         matrices = covariances.reshape(-1, p, p)
         factors = np.stack([_inverse_factor(matrix) for matrix in matrices]).reshape(covariances.shape)
+    if not np.isfinite(factors).all():
+        raise InvalidParameterError(_SINGULAR)
     return gaussians_of_factors(means, factors, covariance_type, centre, degrees)
 
 
@@ -213,8 +219,11 @@ def _far_from_centre(means: Floats, factors: Floats, covariance_type: str) -> ND
 
 
 def _inverse_factor(covariance: Floats) -> Floats:
-    """Upper triangular P with P P^T = inverse of a covariance."""
-    inverse: Floats = np.asarray(dtrtri(np.linalg.cholesky(covariance), lower=1)[0]).T
+    """Upper triangular P with P P^T = inverse of a covariance; NaN if this is not positive definite."""
+    try:
+        inverse: Floats = np.asarray(dtrtri(np.linalg.cholesky(covariance), lower=1)[0]).T
+    except np.linalg.LinAlgError:
+        return np.full_like(covariance, np.nan)
     return inverse
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dask_dca as dca
-from dask_dca.errors import FewerAnchorsWarning
+from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError
 from dask_dca.geometry.votes import shortfalls
 
 FORMS = [np.asarray, lambda X: da.from_array(X, chunks=(max(1, len(X) // 3), -1))]
@@ -85,3 +85,12 @@ def test_fewer_values_than_states_are_told() -> None:
 def test_a_mixture_has_no_more_components_than_distinct_rows(form: Any) -> None:
     with pytest.warns(FewerAnchorsWarning, match="1 distinct rows, fewer than n_components=3"):
         assert dca.GaussianMixture(3).fit(form(np.ones((20, 2)))).n_components_ == 1
+
+
+@pytest.mark.parametrize("kind", ["full", "tied", "diag", "spherical", "tied-spherical"])
+@pytest.mark.parametrize("init", [None, {"means": [[0.0] * 3, [3.0] * 3]}])
+def test_singular_covariances_are_told_where_nothing_is_added_to_them(kind: str, init: Any) -> None:
+    X = np.repeat([[0.0, 0.1, 0.2], [2.8, 2.9, 3.0]], 8, axis=0)
+    with pytest.raises(InvalidParameterError, match="reg_covar='auto'"):
+        dca.GaussianMixture(2, kind, reg_covar=0, init=init).fit(X)
+    assert np.isfinite(dca.GaussianMixture(2, kind).fit(X).score(X))

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import multivariate_normal
 from sklearn.mixture import GaussianMixture as Reference
 
+from dask_dca.errors import InvalidParameterError
 from dask_dca.models.gaussians import (
     COVARIANCE_TYPES,
     covariance_parameters,
@@ -111,7 +112,7 @@ def test_parameters_are_counted_as_scikit_learn_does(form):
 
 
 def test_a_variance_of_zero_is_refused():
-    with pytest.raises(np.linalg.LinAlgError, match="reg_covar"):
+    with pytest.raises(InvalidParameterError, match="reg_covar"):
         prepare_gaussians(np.zeros((1, 2)), np.zeros((1, 2)), "diag")
 
 

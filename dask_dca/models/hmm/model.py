@@ -177,7 +177,7 @@ def prepare_states(means: Floats, covariances: Floats, kind: str, log_scale: flo
 
     means (k, p); covariances: in the shape of their form; log_scale: subtracted from log densities, for the units of
     the frames.
-    Raises numpy.linalg.LinAlgError: a covariance is not positive definite.
+    Raises InvalidParameterError: a covariance is not positive definite.
     """
     gaussians = prepare_gaussians(means, covariances, kind, np.zeros(means.shape[1]))
     return GaussianStates(gaussians, log_scale, gaussians.origins)

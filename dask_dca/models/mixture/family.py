@@ -29,6 +29,7 @@ _EMPTY_WEIGHT: Final = 10 * np.finfo(np.float64).eps  # a component that weighs 
 _SHAPE_ITERATIONS: Final = 3  # alternating updates of the common shape and of the components' sizes
 _DIAGONAL_PULL: Final = 4.0  # rows' worth of shrinkage of a component's own diagonal towards the common one
 _TINY: Final = float(np.finfo(np.float64).tiny)  # avoids division by zero, and logarithms of it
+_MIN_SIZE: Final = 1e-150  # of a component, so that one without spread can be divided by
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ def _shape_and_sizes(variances: Floats, evidence: Floats, shrinkage: Shrinkage) 
             shape = _shrink_shape(shape, rows, shrinkage.common_pull)
         if shrinkage.target == "common":
             break
-        sizes = (variances / shape).mean(axis=1)
+        sizes = np.maximum((variances / np.maximum(shape, _TINY)).mean(axis=1), _MIN_SIZE)
         if not shrinkage.plain:
             sizes = _shrink_sizes(sizes, evidence, p)
     return shape, sizes

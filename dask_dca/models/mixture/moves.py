@@ -143,7 +143,9 @@ def _ranked_moves(search: _Search, pairs: list[_Cut], losses: Floats, resplit: l
     ones = [(a,) for a in range(len(search.mixture.weights))]
     moves = [_Move(cut, pair) for cut in ones for pair in pairs] + [_Move(pair) for pair in resplit]
     gains = np.array([search.splits[cut].gain for cut in ones])
-    predicted = np.append((gains[:, None] - losses).ravel(), [search.splits[pair].gain for pair in resplit])
+    with np.errstate(invalid="ignore"):  # of a component that can't be split, and a pair whose covariance is singular
+        change = gains[:, None] - losses
+    predicted = np.append(change.ravel(), [search.splits[pair].gain for pair in resplit])
     for place in np.argsort(-predicted, kind="stable"):
         if not predicted[place] > 0.0:
             return
@@ -265,7 +267,7 @@ def _whiten(away: Floats, mixture: Mixture, floor: Floats) -> Floats:
     """Scale centred rows to unit variance in every feature, or in every direction if covariances are full."""
     if mixture.covariance_type == "full":
         return np.asarray(solve_triangular(np.linalg.cholesky(mixture.covariances[0]), away.T, lower=True).T)
-    return np.asarray(away / np.sqrt(away.var(axis=0) + floor))
+    return np.asarray(away / np.sqrt(np.maximum(away.var(axis=0) + floor, _TINY)))
 
 
 def _bisections(z: Floats) -> Iterator[NDArray[np.bool_]]:
