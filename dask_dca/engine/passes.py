@@ -238,16 +238,17 @@ def _map_lazily(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, w
     source, dtype = rows.source, rows.result_dtype
     if rows.kind == "zarr":
         source = da.from_array(source, chunks=(tuple(np.diff(rows.offsets).tolist()), -1))
+    whole = source.numblocks[1] == 1  # then no index is contracted, and Dask fuses loading with the function
     return da.blockwise(
         _apply,
-        "ik",
+        "ij" if whole else "ik",
         source,
         "ij",
         _row_numbers(source),
         "i",
         _state_node(_State(state, rows.form, rows.feature_names)),
         "",
-        new_axes={"k": width},
+        **({"adjust_chunks": {"j": width}} if whole else {"new_axes": {"k": width}}),
         concatenate=False,
         align_arrays=False,
         dtype=dtype,
@@ -256,6 +257,7 @@ def _map_lazily(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, w
         function=function,
         declared=rows.declared,
         out=dtype,
+        whole=whole,
     )
 
 
@@ -298,11 +300,17 @@ def _block_starts(block_info: Any = None) -> NDArray[np.int64]:
 
 @numpy_defaults
 def _apply(
-    columns: Any, starts: NDArray[np.int64], shared: Any, *, function: Callable[..., Any], declared: Declared, out: Any
+    columns: Any,
+    starts: NDArray[np.int64],
+    shared: Any,
+    *,
+    function: Callable[..., Any],
+    declared: Declared,
+    out: Any,
+    whole: bool,
 ) -> NDArray[Any]:
     start = int(starts[0]) if len(starts) else 0
-    chunks = columns if isinstance(columns, list) else [columns]
-    parts = check_blocks(chunks, range(start, start + len(starts)), declared)
+    parts = check_blocks([columns] if whole else columns, range(start, start + len(starts)), declared)
     state: _State = shared.item()
     wrapped = WithErrorContext(function, state.form, state.names)
     return run_task(_call_and_cast, wrapped, out, state.value, start, *parts)

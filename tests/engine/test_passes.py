@@ -82,6 +82,7 @@ def test_transform_of_chunked_data_computes_nothing(thousand, monkeypatch, kind)
     assert isinstance(found, da.Array)
     assert found.chunks == ((2,) * 1000, (4,))
     assert (back.shape, back.dtype) == ((2000, 30), np.dtype(np.float32))
+    assert len(dask.optimize(found)[0].__dask_graph__()) == 1000 + 2  # one task per block, the state, and the array
     assert len(cloudpickle.dumps(dict(found.__dask_graph__()))) < 2**20
 
 
@@ -220,7 +221,7 @@ X, _ = planted(300, 12, 4)
 whole = bits(dca.NMF(4).fit(X))
 with dask.config.set(scheduler="synchronous"):
     x = da.from_array(X, chunks=(70, 5))
-    for x in (x, x * 1.0, x.persist()):
+    for x in (x, x * 1.0, x.persist(), da.from_array(X, chunks=(70, 12))):
         model = dca.NMF(4).fit(x)
         assert bits(model) == whole
         np.testing.assert_allclose(model.transform(x).compute(), model.transform(X), atol=1e-6)
