@@ -56,7 +56,7 @@ class HolesInModels(Benchmark):
     ]
 
     def setup(self, model: str, form: str, seed: int, method: str) -> None:
-        n = 1200 if self.quick else 6000
+        n = 450 if self.quick else 6000
         self.X, self.n = planted(model, form, n, seed), 2 * n // 3
         drop = np.random.default_rng(1000 + seed).random(self.X.shape) < MISSING
         self.holes = np.where(drop, np.nan, self.X)

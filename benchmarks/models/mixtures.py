@@ -135,7 +135,7 @@ class Unequal(_Mixtures):
     ]
 
     def setup(self, mixture: str, seed: int, method: str) -> None:
-        self.data = mixture_data.unequal(mixture, seed, 1000 if self.quick else 3000)
+        self.data = mixture_data.unequal(mixture, seed, 300 if self.quick else 3000)
 
     def measure(self, mixture: str, seed: int, method: str) -> Record:
         found, record = self.fit(method, "diag", seed)
@@ -198,7 +198,7 @@ class Small(_Mixtures):
     )
     param_names: ClassVar = ["set", "seed", "method"]
     params: ClassVar = [tuple(SMALL), tuple(range(5)), (MAIN, "kmeans x10", *EMS)]
-    quick_params: ClassVar = {"set": ("iris", "blobs"), "seed": (0,)}
+    quick_params: ClassVar = {"set": ("iris",), "seed": (0,)}
     tables: ClassVar = [
         Table("Adjusted Rand", ["set"], "rand", digits=3),
         Table("Log-likelihood", ["set"], "likelihood", digits=2, where={"scored": True}),
@@ -283,7 +283,10 @@ class SamePartition(_Mixtures):
     tables: ClassVar = [Table("Least adjusted Rand between two seeds", ["set"], "agreement", digits=3)]
 
     def setup(self, name: str, method: str) -> None:
-        self.data = mixture_data.images(name, IMAGES[name][2]) if name in IMAGES else mixture_data.unequal(name, 0)
+        if name in IMAGES:
+            self.data = mixture_data.images(name, IMAGES[name][2])
+        else:
+            self.data = mixture_data.unequal(name, 0, 300 if self.quick else 3000)
         if method == "em x1" and self.data.X.shape[1] > 2000:
             raise MissingError("")
 

@@ -63,7 +63,7 @@ class SubProblems(Benchmark):
         if data == "mixture":
             self.data = mixture_data.paper(2.0, 0.5, seed)
         elif data == "chain":
-            self.data = markov_data.chain(6, 20, 4.0, 2000, seed)
+            self.data = markov_data.chain(6, 20, 4.0, 300 if self.quick else 2000, seed)
         else:
             self.data = subspace_data.cones(60, 0.2, seed, common=False)
 

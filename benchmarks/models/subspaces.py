@@ -94,7 +94,7 @@ class _Cones(Benchmark):
     param_names: ClassVar = ["span", "noise", "seed", "method"]
 
     def setup(self, span: float, noise: float, seed: int, method: str) -> None:
-        n, p = (40, 60) if self.quick else (500, 300)
+        n, p = (20, 40) if self.quick else (500, 300)
         if method in PEERS and (seed or (method in SLOW and span not in SLOW_SPANS)):
             raise MissingError("")
         self.data = subspace_data.cones(span, noise, seed, common=self.common, n=n, p=p)

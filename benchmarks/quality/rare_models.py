@@ -57,7 +57,7 @@ class RareClusters(Benchmark):
     ]
 
     def setup(self, k: int, share: float, places: int, seed: int, method: str) -> None:
-        self.X, self.mean = _clusters(k, share, places, seed, 20_000 if self.quick else ROWS)
+        self.X, self.mean = _clusters(k, share, places, seed, 4000 if self.quick else ROWS)
 
     def measure(self, k: int, share: float, places: int, seed: int, method: str) -> Record:
         start = time.process_time()
@@ -119,7 +119,7 @@ class RareTopics(Benchmark):
     ]
 
     def setup(self, share: float, seed: int, method: str) -> None:
-        self.X, self.topic = _documents(share, seed, 1000 if self.quick else 10_000)
+        self.X, self.topic = _documents(share, seed, 300 if self.quick else 10_000)
 
     def measure(self, share: float, seed: int, method: str) -> Record:
         start = time.process_time()

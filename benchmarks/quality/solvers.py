@@ -67,7 +67,7 @@ class Solvers(Benchmark):
     )
     param_names: ClassVar = ["n", "noise", "seed", "method"]
     params: ClassVar = [(100, 300, 1000, 3000, 10_000, 30_000, 100_000), NOISES, (0,), METHODS]
-    quick_params: ClassVar = {"n": (40,), "noise": (0.1,)}
+    quick_params: ClassVar = {"n": (20,), "noise": (0.1,)}
     tables: ClassVar = [
         Table("Share of the anchors found", ["n", "noise"], "recall"),
         Table("Seconds", ["n", "noise"], "seconds", better="min", digits=3),
@@ -78,12 +78,15 @@ class Solvers(Benchmark):
     def setup(self, n: int, noise: float, seed: int, method: str) -> None:
         if n > MOST_ROWS.get(method, n):
             raise MissingError("")
-        self.planted = PLANTED("dirichlet1", n, 100, 10, noise, seed)
+        self.k = 4 if self.quick else 10
+        self.planted = PLANTED("dirichlet1", n, 100, self.k, noise, seed)
 
     def measure(self, n: int, noise: float, seed: int, method: str) -> dict[str, Any]:
         solve = _inside(method[4:-1]) if method.startswith("dca(") else _alone(method)
-        found, first = timed(lambda: solve(self.planted.X, 10))
-        more = [timed(lambda: solve(self.planted.X, 10))[1] for _ in range(4 if first < 1.0 and not self.quick else 0)]
+        found, first = timed(lambda: solve(self.planted.X, self.k))
+        more = [
+            timed(lambda: solve(self.planted.X, self.k))[1] for _ in range(4 if first < 1.0 and not self.quick else 0)
+        ]
         return {"recall": recall(found, self.planted.anchors), "seconds": statistics.median([first, *more])}
 
     def time_solve(self, n: int, noise: float, seed: int, method: str) -> None:

@@ -65,8 +65,8 @@ class Streaming(Benchmark):
 
     def setup(self, moment: int, method: str) -> None:
         if self.seen is None:
-            self.gb = 0.0123 if self.quick else float(os.environ.get("GB", "40"))
-            self.rows = ROWS // 8 if self.quick else ROWS
+            self.gb = 0.0031 if self.quick else float(os.environ.get("GB", "40"))
+            self.rows = ROWS // 32 if self.quick else ROWS
             self.seen = self._fit()
 
     def measure(self, moment: int, method: str) -> Record:
