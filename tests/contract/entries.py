@@ -155,3 +155,9 @@ def result_bytes(name: str, model: Any, X: Any, lengths: Any = None) -> dict[str
     entry = ENTRIES[name]
     given = {method: {} if method in ("forecast", "bic", "aic") else entry.given(lengths) for method in entry.results}
     return {method: as_bytes(getattr(model, method)(X, **given[method])) for method in entry.results}
+
+
+@cache
+def example_results(name: str) -> dict[str, Any]:
+    """Every result of a model's small data, in memory."""
+    return result_bytes(name, fitted(name), example(name))

@@ -1,6 +1,7 @@
 """A fit that fails or is interrupted leaves the model as it was."""
 
 import threading
+from copy import deepcopy
 
 import dask.array as da
 import numpy as np
@@ -9,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 import dask_dca as dca
-from tests.contract.entries import ENTRIES, as_bytes, data, example, fitted, fitted_bytes, result_bytes
+from tests.contract.entries import ENTRIES, as_bytes, data, example, example_results, fitted, fitted_bytes, result_bytes
 
 
 def broken(name):
@@ -38,16 +39,14 @@ def interrupted(name):
 
 @pytest.mark.parametrize("fault", [broken, interrupted])
 def test_a_refit_that_fails_leaves_the_model_as_it_was(name, fault, tmp_path):
-    X = example(name)
-    model = ENTRIES[name].make().fit(X)
-    before, answers = fitted_bytes(model), result_bytes(name, model, X)
+    model, X = deepcopy(fitted(name)), example(name)
     model.save(str(tmp_path / "model.zarr"))
     with pytest.raises((dca.errors.DCAError, KeyboardInterrupt)):
         model.fit(fault(name))
-    assert fitted_bytes(model) == before
-    assert result_bytes(name, model, X) == answers
+    assert fitted_bytes(model) == fitted_bytes(fitted(name))
+    assert result_bytes(name, model, X) == example_results(name)
     model.save(str(tmp_path / "model.zarr"), overwrite=True)
-    assert result_bytes(name, dca.load_model(str(tmp_path / "model.zarr")), X) == answers
+    assert result_bytes(name, dca.load_model(str(tmp_path / "model.zarr")), X) == example_results(name)
 
 
 @pytest.mark.parametrize("fault", [broken, interrupted])
