@@ -28,8 +28,9 @@ def docword(path, matrix, head=None):
     return str(path)
 
 
-@pytest.mark.parametrize("lines", [1, 7, 100, 10**6])
-@pytest.mark.parametrize("name", ["docword.txt", "docword.txt.gz"])
+@pytest.mark.parametrize(
+    ("lines", "name"), [(1, "docword.txt"), (7, "docword.txt.gz"), (100, "docword.txt.gz"), (10**6, "docword.txt")]
+)
 def test_docword_files_are_read_in_pieces(tmp_path, monkeypatch, lines, name):
     monkeypatch.setattr(convert, "_LINES_PER_READ", lines)
     given = sparse.vstack(

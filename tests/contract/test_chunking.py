@@ -15,7 +15,7 @@ from scipy import sparse
 from benchmarks.chunking_cases import sizes
 from dask_dca.engine.rows import as_rows
 from dask_dca.errors import DCAError
-from tests.contract.entries import ENTRIES, as_bytes, data, example, fitted, fitted_bytes, result_bytes
+from tests.contract.entries import ENTRIES, as_bytes, data, example, example_results, fitted, fitted_bytes, result_bytes
 from tests.strategies import chunkings
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # so little data, of any kind
@@ -85,7 +85,6 @@ def test_many_small_chunks_are_read_together(name, monkeypatch):
 
 
 FORMS = {
-    "zarr": lambda X, folder: zarr.create_array(folder / "x.zarr", data=X, chunks=(17, 5)),
     "path": lambda X, folder: zarr.create_array(folder / "x.zarr", data=X, chunks=(40, 3)) and str(folder / "x.zarr"),
     "order F": lambda X, folder: np.asfortranarray(X),
     "csr": lambda X, folder: sparse.csr_array(X),
@@ -97,10 +96,9 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_any_container(name, form, tmp_path):
-    X = example(name)
-    held = FORMS[form](X, tmp_path)
+    held = FORMS[form](example(name), tmp_path)
     assert fitted_bytes(ENTRIES[name].make().fit(held)) == fitted_bytes(fitted(name))
-    assert result_bytes(name, fitted(name), held) == result_bytes(name, fitted(name), X)
+    assert result_bytes(name, fitted(name), held) == example_results(name)
 
 
 def test_threads(name):

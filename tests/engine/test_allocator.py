@@ -115,7 +115,7 @@ def test_tasks_on_a_worker_make_few_page_faults():
             fit()
             return sum(client.run(worker_faults).values()) - before
 
-        dca.GaussianMixture(2).fit(X)  # modules are loaded
+        dca.GaussianMixture(2, max_iter=1).fit(X[:300])  # modules are loaded
         assert (
             faults_of(lambda: dca.GaussianMixture(3).fit(X)) < 100_000
         )  # a search; 1,800,000 with new pages each time
