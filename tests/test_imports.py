@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tokenize
+from functools import cache
 from pathlib import Path
 
 import dask.array as da
@@ -71,14 +72,23 @@ def test_workers_do_not_import_scikit_learn_for_lazy_results():
     assert done.returncode == 0, done.stderr.decode()
 
 
+@cache
+def syntax(path):
+    """The tree of a file, and all of its nodes."""
+    tree = ast.parse(path.read_text())
+    return tree, list(ast.walk(tree))
+
+
+@cache
 def imported(path):
     """All modules that a file imports, anywhere in it."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    found = set()
+    for node in syntax(path)[1]:
         if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
+            found |= {name.name for name in node.names}
         elif isinstance(node, ast.ImportFrom):
-            yield f"{node.module}"
-            yield from (f"{node.module}.{name.name}" for name in node.names)
+            found |= {f"{node.module}", *(f"{node.module}.{name.name}" for name in node.names)}
+    return found
 
 
 @pytest.mark.parametrize("path", sorted((PACKAGE / "geometry").glob("*.py")), ids=lambda path: path.name)
@@ -90,7 +100,7 @@ def test_geometry_is_numpy_and_scipy_only(path):
 @pytest.mark.parametrize("path", KERNELS, ids=lambda path: "-".join(path.relative_to(PACKAGE).parts))
 def test_kernels_know_nothing_of_dask(path):
     allowed = {"numpy", "scipy", "sklearn", "dask_dca", *sys.stdlib_module_names}
-    names = set(imported(path))
+    names = imported(path)
     assert {name.partition(".")[0] for name in names} <= allowed
     kernels = {".".join(("dask_dca", *other.relative_to(PACKAGE).with_suffix("").parts)) for other in KERNELS}
     below = ("dask_dca.geometry", "dask_dca.errors", *kernels)
@@ -151,7 +161,7 @@ def lines_of_code(path):
     with tokenize.open(path) as file:
         tokens = [token for token in tokenize.generate_tokens(file.readline) if token.type not in LAYOUT]
     found = {line for token in tokens for line in range(token.start[0], token.end[0] + 1)}
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in syntax(path)[1]:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, clean=False):
             found -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
     return len(found)
@@ -165,9 +175,7 @@ def test_nothing_pickles_or_evaluates():
     for path in PACKAGE.rglob("*.py"):
         assert not {"pickle", "cloudpickle", "joblib"} & {name.partition(".")[0] for name in imported(path)}, path
         calls = {
-            node.func.id
-            for node in ast.walk(ast.parse(path.read_text()))
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+            node.func.id for node in syntax(path)[1] if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         }
         assert not calls & {"eval", "exec"}, path
 
@@ -176,7 +184,7 @@ def test_a_name_is_of_one_class():
     """Names that modules show to each other; those with an underscore are their own."""
     homes: dict[str, list[str]] = {}
     for path in PACKAGE.rglob("*.py"):
-        for node in ast.parse(path.read_text()).body:
+        for node in syntax(path)[0].body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
     assert not {name: where for name, where in homes.items() if len(where) > 1}
