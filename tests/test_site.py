@@ -81,6 +81,7 @@ def build(docs, site):
     environment = {name: value for name, value in os.environ.items() if name != "DASK_DCA_DOCS_ONLINE"}
     code = (
         "import gc, socket, sys\n"
+        "sys.modules['rfc3987_syntax'] = None\n"  # as tests/conftest.py does
         "gc.disable()\n"  # a third of the time, for half a gigabyte
         "def refuse(*_, **__): raise OSError('the site is built without a network')\n"
         "socket.getaddrinfo = socket.socket.connect = refuse\n"
