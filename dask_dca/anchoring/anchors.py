@@ -12,8 +12,10 @@ import numpy as np
 from dask_dca.anchoring.completion import incomplete_anchors
 from dask_dca.anchoring.hyperplanes import check_solver, covering_anchors, hyperplane_anchors
 from dask_dca.anchoring.library import library_anchors
+from dask_dca.anchoring.literal import paper_anchors
 from dask_dca.anchoring.parameters import Settings, check_count, check_settings, open_beside
 from dask_dca.anchoring.robust import check_known, robust_anchors, robust_votes
+from dask_dca.anchoring.views import ColumnViews, check_views, paper_anchors_of_views
 from dask_dca.engine.advice import in_terms_of
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.passes import Run, optimized_with_arrays, step
@@ -315,7 +317,6 @@ def anchors_of(
             return _robust(rows, n_anchors, settings, run, Y, known, nonnegative=nonnegative)
     if n_anchors is None:
         raise InvalidParameterError(_NO_RULE)
-    from dask_dca.anchoring.literal import paper_anchors
 
     return paper_anchors(rows, n_anchors, settings, run, Y=Y, nonnegative=nonnegative)
 
@@ -351,7 +352,6 @@ def _robust(
 def _anchors_of_views(
     rows: Rows, n_anchors: int | None, method: str, settings: Settings, views: Any, Y: Any
 ) -> AnchorResult:
-    from dask_dca.anchoring.views import ColumnViews, check_views, paper_anchors_of_views
 
     if method != "paper" or Y is not None or n_anchors is None:
         msg = "views need method='paper', a number of anchors, and no Y; for a mixture model use GaussianMixture"

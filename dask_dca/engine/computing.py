@@ -13,6 +13,10 @@ from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
+import dask
+from dask.system import CPU_COUNT
+from dask.utils import format_bytes, key_split
+
 from dask_dca.engine.entry import align_arrays, array_bytes, own_worker
 from dask_dca.engine.process import one_blas_thread
 from dask_dca.engine.stores import is_a
@@ -49,8 +53,6 @@ def active_client() -> Any:
 
     Raises ClusterError: it is asynchronous, and this is a coroutine of its event loop, which can't wait.
     """
-    import dask
-
     if "distributed" not in sys.modules or dask.config.get("scheduler", None) in _LOCAL_SCHEDULERS:
         return None
     from distributed import get_client
@@ -73,8 +75,6 @@ def task_threads() -> int:
     client = active_client()
     if client is not None:
         return max(1, sum(client.nthreads().values()))
-    import dask
-    from dask.system import CPU_COUNT
 
     if dask.config.get("scheduler", None) in _SYNCHRONOUS:
         return 1
@@ -164,11 +164,9 @@ def require_package_for_results() -> None:
 
 def _worker_versions(client: Any, met: set[str], *, wait: bool) -> tuple[set[str], dict[str, Any]]:
     """Return all workers, and the package's version, or an error, of those that were not checked yet."""
-    from dask import delayed
-
     for _ in range(_VERSION_ATTEMPTS):
         if not (there := set(client.nthreads())) and wait:
-            compute_lazy(delayed(bool, pure=False)(), retries=0, shown=False)
+            compute_lazy(dask.delayed(bool, pure=False)(), retries=0, shown=False)
             there = set(client.nthreads())
         new = list(there - met)
         version = pkgutil.resolve_name, "dask_dca:__version__"
@@ -246,8 +244,6 @@ def killed_worker_error(error: Any, name: str, rows: Rows | None, then: str = ""
 
     name: prefix of the tasks of the rows' blocks; then: end of the message.
     """
-    from dask.utils import format_bytes, key_split
-
     key, last = error.task, error.last_worker
     task, *numbers = key if isinstance(key, tuple) else (key,)
     where = f"the task {key_split(task)}"
@@ -276,8 +272,6 @@ def compute_and_persist(value: Delayed, kept: Sequence[Delayed], name: str, run:
     kept: stay on the workers, or without a cluster in this process; the scheduler computes them again if a worker is
     lost. Returns the value, and the persisted ones.
     """
-    import dask
-
     if active_client() is None:
         found, *there = compute_delayed(dask.delayed(list)([value, *kept]), name, run)
         return found, [dask.delayed(one) for one in there]

@@ -22,6 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import numpy as np
+from dask.task_spec import DataNode, Task, TaskRef
 from scipy import sparse
 
 from dask_dca.engine.process import run_task
@@ -187,8 +188,6 @@ def add_zarr_tasks(
     graph: dict[Any, Any], rows: Rows, job: Pass[T], shared: str, name: str, chosen: Sequence[list[int]]
 ) -> list[Any]:
     """Add one task per block, or per bundle of blocks, that reads its own slices; returns the keys."""
-    from dask.task_spec import DataNode, Task, TaskRef
-
     source = name.replace(f"dca-{job.name}", "dca-source")
     graph[source] = DataNode(source, block_reader(rows, job.block, job.halo))
     both = TaskRef(source), TaskRef(shared)  # one object each: a graph of many tasks is small only if they share

@@ -11,7 +11,13 @@ from functools import partial
 from traceback import clear_frames
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import dask
 import numpy as np
+from dask.base import tokenize
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+from dask.optimization import cull
+from dask.task_spec import Alias, DataNode, List, Task, TaskRef
 
 from dask_dca.engine.computing import task_threads
 from dask_dca.engine.entry import add_zarr_tasks, align_arrays, block_reader, bundle_blocks, check_blocks
@@ -21,7 +27,6 @@ from dask_dca.engine.types import Window, rounded_weights, stack_columns, window
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from dask.delayed import Delayed
     from numpy.typing import NDArray
 
     from dask_dca.engine.entry import Declared
@@ -60,9 +65,6 @@ def state_tasks(key: str, state: Any, *, shared: bool = False) -> dict[Any, Any]
     state: a value, a Delayed, or a reference to a task; shared: leave out the tasks of a Delayed, which the caller
     computes with it.
     """
-    from dask.delayed import Delayed
-    from dask.task_spec import Alias, DataNode, Task, TaskRef
-
     if isinstance(state, TaskRef):
         return {key: Task(key, identity, state)}
     if not isinstance(state, Delayed):
@@ -91,8 +93,6 @@ def add_merge_tree(graph: dict[Any, Any], merge: Callable[[Sequence[Any]], Any],
 
     merge: merges several values; keys: of the values, in order.
     """
-    from dask.task_spec import List, Task, TaskRef
-
     level = 0
     while level == 0 or len(keys) > 1:
         groups = [keys[j : j + _FAN_IN] for j in range(0, len(keys), _FAN_IN)]
@@ -107,8 +107,6 @@ def add_merge_tasks(graph: dict[Any, Any], job: Pass[Any], keys: list[list[Any]]
 
     keys: of the values of blocks, in order, for each group.
     """
-    from dask.task_spec import Task, TaskRef
-
     found = []
     n_ends = 1 if job.groups is None else len(job.groups.every)
     for part, own in list(zip(job.by_group(), keys, strict=True))[-n_ends:]:
@@ -128,9 +126,6 @@ def as_dask(rows: Rows) -> Rows:
     Arrays of the same zarr array have the same name.
     """
     import dask.array as da
-    from dask.base import tokenize
-    from dask.highlevelgraph import HighLevelGraph
-    from dask.task_spec import DataNode, Task, TaskRef
 
     if rows.kind == "dask":
         return rows
@@ -158,9 +153,6 @@ def with_weights(rows: Rows, job: Pass[T]) -> tuple[Rows, Pass[T]]:
             job, block=partial(job.block, weights=rounded_weights(rows.weights.source, rows.weights.unit))
         )
     import dask.array as da
-    from dask.base import tokenize
-    from dask.highlevelgraph import HighLevelGraph
-    from dask.task_spec import Alias
 
     data = as_dask(rows).source
     column = rows.weights.source.rechunk((data.chunks[0], (1,)))
@@ -201,9 +193,6 @@ def _add_dask_tasks(
     jobs: passes, each after those whose values it receives; names: task names of each pass; shared: refer to the
     array's own chunks, and leave out their tasks. Returns the keys of each pass.
     """
-    from dask.optimization import cull
-    from dask.task_spec import Task, TaskRef
-
     loads, chunk_keys = ({}, rows.source.__dask_keys__()) if shared else _optimized_graph(rows.source)
     edges, firsts = rows.chunk_offsets.tolist(), rows.first_chunks.tolist()
     columns = {i: zip(*chunk_keys[firsts[i] : firsts[i + 1]], strict=True) for i in chosen}
@@ -247,8 +236,6 @@ def _add_dask_tasks(
 
 def _wrap_loads(graph: dict[Any, Any], chunks: Iterable[tuple[int, Any]]) -> None:
     """Wrap the tasks that load shared chunks, so that their errors name the block by its first row."""
-    from dask.task_spec import Task, TaskRef
-
     for first, key in chunks:
         task = graph.get(key)
         if isinstance(task, Task):
@@ -326,8 +313,6 @@ def _halo_pieces(
     name: str,
 ) -> tuple[dict[int, list[Any]], dict[Any, Any]]:
     """Return the keys of each block's pieces, column by column, and the tasks that slice its neighbours."""
-    from dask.task_spec import Task, TaskRef
-
     slices: dict[Any, Any] = {}
     found: dict[int, list[Any]] = {}
     declared = [rows.declared.chunk(j) for j in range(len(chunk_keys[0]))]
@@ -373,8 +358,6 @@ def _copy_rows(chunk: Any, start: int, stop: int, rows: range, declared: Declare
 
 def _resolve_alias(graph: dict[Any, Any], key: Any) -> Any:
     """Follow the aliases that optimisation leaves where it renames a task."""
-    from dask.task_spec import Alias
-
     while isinstance(graph.get(key), Alias):
         key = graph[key].target
     return key
@@ -382,8 +365,6 @@ def _resolve_alias(graph: dict[Any, Any], key: Any) -> Any:
 
 def _optimized_graph(X: Any) -> tuple[dict[Any, Any], list[list[Any]]]:
     """Return the optimised graph of a Dask array, and its chunk keys as rows of columns."""
-    import dask
-
     (optimized,) = dask.optimize(X)
     loads, keys = dict(optimized.__dask_graph__()), optimized.__dask_keys__()
     if any(key not in loads for key in itertools.chain.from_iterable(keys)):  # persisted, so that chunks are futures

@@ -12,7 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import numpy as np
+from dask.base import is_dask_collection, tokenize
 from dask.delayed import Delayed, delayed
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import Alias
 
 from dask_dca.engine.advice import Form, WithErrorContext, in_terms_of
 from dask_dca.engine.computing import (
@@ -207,9 +210,6 @@ def delayed_pass(
 
 def make_layer(layer: str, graph: dict[Any, Any], sources: Sequence[Any]) -> Any:
     """Make a layer of the graph, on top of the layers of its blocks and its state."""
-    from dask.base import is_dask_collection
-    from dask.highlevelgraph import HighLevelGraph
-
     if not sources:
         return HighLevelGraph({layer: graph}, {layer: set()})
     return HighLevelGraph.from_collections(
@@ -275,7 +275,6 @@ def _state_node(state: _State) -> Any:
 
     It is an array without dimensions, because array expressions lose Delayed keyword arguments.
     """
-    import dask
     import dask.array as da
 
     holder = np.empty((), dtype=object)
@@ -283,7 +282,7 @@ def _state_node(state: _State) -> Any:
     held = scatter(holder) if array_bytes(state) > _MAX_GRAPH_STATE_BYTES else holder
     if held is not holder:
         return da.from_delayed(held, (), dtype=object)
-    return da.from_array(holder, name=f"dca-state-{dask.base.tokenize(state)}")
+    return da.from_array(holder, name=f"dca-state-{tokenize(state)}")
 
 
 def _row_numbers(source: Any) -> Any:
@@ -342,8 +341,6 @@ def map_frames(
 
 def _lazy_frames(rows: Rows, job: Pass[Any], state: Any, width: int, dtype: np.dtype[Any]) -> Any:
     import dask.array as da
-    from dask.highlevelgraph import HighLevelGraph
-    from dask.task_spec import Alias
 
     rows = rows.with_chunks()
     graph, (keys,), token = block_tasks(rows, [job], state, None)

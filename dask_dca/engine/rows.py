@@ -13,6 +13,7 @@ from dask_dca.engine.advice import Form, as_numbers, form_of, refuse_shape
 from dask_dca.engine.computing import active_client, refuse_closed, refuse_delayed, require_package
 from dask_dca.engine.cubes import Cube, Labels, TableIndex, labels_of
 from dask_dca.engine.entry import Declared, require_real, to_plain
+from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.stores import CsrGroup, Packed, is_a, open_array
 from dask_dca.engine.tables import is_foreign_table, is_table, numeric_table, to_pandas_table
 from dask_dca.errors import InvalidInputError, InvalidParameterError, PerformanceWarning, warn
@@ -303,8 +304,6 @@ def mark_missing(rows: Rows, missing: Any) -> Rows:
     store.
     Raises InvalidParameterError: it is none of these.
     """
-    from dask_dca.engine.graphs import as_dask
-
     if missing is None or (isinstance(missing, float | np.floating) and np.isnan(missing)):
         return rows
     implicit = check_missing(missing) == IMPLICIT

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import numpy as np
 from dask.base import is_dask_collection
-from dask.delayed import Delayed
+from dask.delayed import Delayed, delayed
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import List, Task, TaskRef
 
 from dask_dca.engine.advice import in_terms_of
 from dask_dca.engine.computing import compute_and_persist, compute_delayed, compute_with_state, task_threads
@@ -85,11 +87,10 @@ def hold_pass(
     if rows.kind == "memory" or (blocks is None and point is not None and rows.source is point.source):
         return Held(run_task(finish, run_pass(rows, job, state, run, blocks=blocks)))
     run.count(rows.source, blocks)
-    import dask
 
     merged = delayed_pass(rows, job, state, blocks=blocks)
     key = f"dca-{job.name}-held-{uuid.uuid4().hex}"
-    whole = dask.delayed(_finish_value, pure=False)(finish, merged, dask_key_name=key)
+    whole = delayed(_finish_value, pure=False)(finish, merged, dask_key_name=key)
     # the state is part of the graph: if it were scattered, the value could not be computed again without its workers
     kept = compute_with_state(None, lambda _: whole.persist(retries=run.retries), rows.source, job.name, run)
     return Held(kept, rows.source)
@@ -123,9 +124,6 @@ def call_each(
 
 def _delayed_calls(name: str, function: Callable[..., Any], held: Held[Any], state: Any, n_calls: int) -> Delayed:
     """Build one task per call, and one that collects the results."""
-    from dask.highlevelgraph import HighLevelGraph
-    from dask.task_spec import List, Task, TaskRef
-
     token = uuid.uuid4().hex
     own, layer = f"dca-state-{token}", f"dca-{name}-{token}"
     graph: dict[Any, Any] = state_tasks(own, state)
@@ -179,9 +177,6 @@ def run_and_keep(rows: Rows, job: Pass[tuple[T, Any]], keep: KeepRule, state: An
 
 def _keep_graph(rows: Rows, job: Pass[Any], keep: KeepRule, state: Any) -> tuple[Delayed, list[Delayed]]:
     """Build the value with the sizes of the pieces, and the pieces."""
-    from dask.highlevelgraph import HighLevelGraph
-    from dask.task_spec import List, Task, TaskRef
-
     graph, (keys,), token = block_tasks(rows, [job], state, None)
 
     def add(what: str, i: int, function: Callable[..., Any], *args: Any) -> Any:
