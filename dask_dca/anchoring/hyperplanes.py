@@ -266,7 +266,7 @@ def hyperplane_anchors(
         pool = step(run, "pool", _make_pool, found, plan)
         spread = rows.kind != "memory"
         chosen_by = solve_subproblems(_HyperplaneSubproblems, solver, counts[0], run, pool, plan.planes, spread=spread)
-        return step(run, "anchors", _select, view, found, plan.planes, pool, chosen_by, counts, settings)
+        return step(run, "anchors", _select, view, found, plan.planes, chosen_by, counts, settings)
 
 
 @dataclass(frozen=True)
@@ -290,13 +290,12 @@ def _select(
     view: Preprocessed,
     found: Divided,
     planes: Hyperplanes,
-    pool: Pool,
     chosen_by: tuple[Numbers, Numbers],
     counts: tuple[int, int],
     settings: Settings,
 ) -> AnchorResult:
     """Select anchors among the rows with a vote, and certify them; runs on the driver."""
-    chosen = _choose_rows(found, planes, pool, chosen_by, counts[0], settings.selection)
+    chosen = _choose_rows(found, planes, chosen_by, counts[0], settings.selection)
     if len(chosen) < counts[0]:
         warn(
             f"found only {len(chosen)} of the {counts[0]} anchors asked for: sub-problems of dimension "
@@ -327,15 +326,13 @@ def _make_hyperplanes(k: int, dim: int, most: int, scales: Floats, settings: Set
     )
 
 
-def _choose_rows(
-    found: Divided, planes: Hyperplanes, pool: Pool, chosen_by: tuple[Numbers, Numbers], k: int, rule: str
-) -> Numbers:
+def _choose_rows(found: Divided, planes: Hyperplanes, chosen_by: tuple[Numbers, Numbers], k: int, rule: str) -> Numbers:
     """Select k of the rows with a vote, by votes or by facility location."""
     voted, counted = chosen_by
     if rule == "votes":
         return votes.select_votes(voted, counted, k)
     directions = planes.regenerate()[: planes.count, : planes.dim]
-    positions = pool.positions[np.searchsorted(pool.numbers, voted)]
+    positions = found.votes.places[np.searchsorted(found.votes.rows, voted), : planes.dim]
     heights = found.votes.heights.ravel()
     short = votes.shortfalls(positions, np.concatenate([directions, -directions]), heights) ** 2
     chosen = votes.widen_simplex(positions, votes.select_candidates(short, k))

@@ -135,8 +135,8 @@ def _check_block(chunk: Any, rows: range, columns: range, dtype: np.dtype[Any]) 
 
 def _undeclared_error(what: str, rows: range, columns: range, dtype: np.dtype[Any]) -> InvalidInputError:
     return InvalidInputError(
-        f"the block of rows {rows.start} to {rows.stop}, columns {columns.start} to {columns.stop}, is not what was "
-        f"declared, of shape {(len(rows), len(columns))} and dtype {dtype}: {what}"
+        f"the block of rows {rows.start} to {rows.stop - 1}, columns {columns.start} to {columns.stop - 1}, is not "
+        f"what was declared, of shape {(len(rows), len(columns))} and dtype {dtype}: {what}"
     )
 
 

@@ -161,7 +161,7 @@ class CsrGroup:
         if columns.dtype == np.int32 and high - low <= _MAX_INT32:
             ends = ends.astype(np.int32)  # else SciPy widens the column indices to the dtype of the ends
         if np.any(np.diff(ends) < 0) or len(columns) != high - low or _any_out_of_range(columns, p):
-            msg = f"its indptr or indices are damaged between rows {start} and {stop}"
+            msg = f"its indptr or indices are damaged in rows {start} to {stop - 1}"
             raise ValueError(msg)
         return sparse.csr_array((np.asarray(self.data[low:high]), columns, ends), shape=(len(ends) - 1, p))
 
@@ -312,7 +312,7 @@ def read_rows(array: Any, start: int, stop: int) -> Any:
         if unreachable(where, error) is not None:
             mend = "check the credentials and the network, then fit again"
         reason = reason_of(error).partition(": ")[2] or type(error).__name__
-        msg = f"rows {start} to {stop} of {where} can't be read ({reason}); {mend}"
+        msg = f"rows {start} to {stop - 1} of {where} can't be read ({reason}); {mend}"
         raise InvalidInputError(msg) from error
 
 

@@ -110,8 +110,8 @@ def test_blocks_that_are_not_as_declared_are_named(name):
     spoilt = given.map_blocks(
         lambda block, block_id: block[:-1] if block_id[0] == 2 else block, dtype=X.dtype, meta=X[:0]
     )
-    refused(InvalidInputError, "the block of rows 40 to 60", ENTRIES[name].make().fit, spoilt)
-    refused(InvalidInputError, "the block of rows 40 to 60", getattr(fitted(name), ENTRIES[name].results[0]), spoilt)
+    refused(InvalidInputError, "the block of rows 40 to 59", ENTRIES[name].make().fit, spoilt)
+    refused(InvalidInputError, "the block of rows 40 to 59", getattr(fitted(name), ENTRIES[name].results[0]), spoilt)
 
 
 def test_lazy_data_have_lazy_results_and_nothing_is_computed_before(name):

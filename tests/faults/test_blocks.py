@@ -215,8 +215,8 @@ def test_blocks_that_are_not_as_declared_are_named(fault, fitted):
     chunks = CHUNKS[list(WRONG).index(fault) % 2]  # whole rows and parts of them in turn
     given, p = spoilt(spoil, chunks), chunks[1]
     pattern = (
-        rf"^the block of rows 16 to 32, columns (0 to {p}|3 to 6), is not what was declared, of shape \(16, {p}\) and "
-        "dtype float64: .*" + match.replace("{p}", str(p))
+        rf"^the block of rows 16 to 31, columns (0 to {p - 1}|3 to 5), is not what was declared, of shape \(16, {p}\) "
+        "and dtype float64: .*" + match.replace("{p}", str(p))
     )
     for name, model in fitted.items():
         calls = [MODELS[name]().fit, *(getattr(model, method) for method in METHODS[name])]
@@ -232,7 +232,7 @@ def test_blocks_that_are_not_as_declared_are_named(fault, fitted):
 def test_no_method_reads_a_block_past_its_entry(name, method):
     for fault, what in (("fewer rows", "shape"), ("more columns", "shape"), ("complex", "Complex")):
         model = MODELS[name]().set_params(method=method)
-        with pytest.raises(InvalidInputError, match=f"the block of rows 16 to 32.*{what}"):
+        with pytest.raises(InvalidInputError, match=f"the block of rows 16 to 31.*{what}"):
             model.fit(spoilt(WRONG[fault][0]))
 
 
@@ -244,7 +244,7 @@ def test_other_functions_of_arrays_name_them_too():
         lambda: np.asarray(dca.in_cone(given, X[:3])),
         lambda: dca.in_cone(X[:3], given),
     ):
-        with pytest.raises(InvalidInputError, match="the block of rows 16 to 32"):
+        with pytest.raises(InvalidInputError, match="the block of rows 16 to 31"):
             call()
 
 
@@ -273,7 +273,7 @@ def beside(state, window, *columns):
 def test_a_neighbours_rows_are_taken_from_a_block_as_declared(fault):
     """Rows are cut from the ends of a block that is itself never worked on."""
     rows = as_rows(spoilt(WRONG[fault][0]))
-    with pytest.raises(InvalidInputError, match="the block of rows 16 to 32"):
+    with pytest.raises(InvalidInputError, match="the block of rows 16 to 31"):
         run_pass(rows, Pass("sum", beside, sum, Halo(2, 2)), None, blocks=np.array([0]))
 
 
@@ -299,7 +299,7 @@ def test_rows_that_were_counted_once_must_stay_so_many():
     given = da.Array(given.dask, given.name, ((np.nan,) * 3, (6,)), dtype=float)
     with (
         pytest.warns(PerformanceWarning, match="counted"),
-        pytest.raises(InvalidInputError, match=r"the block of rows 16 to 27, .* its shape is \(12, 6\)"),
+        pytest.raises(InvalidInputError, match=r"the block of rows 16 to 26, .* its shape is \(12, 6\)"),
     ):
         dca.NMF(2).fit(given)
 

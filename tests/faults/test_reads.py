@@ -40,7 +40,7 @@ def test_a_chunk_that_is_cut_short_is_named(tmp_path, compressors, length, name)
     chunk = tmp_path / "x.zarr" / "c" / "3" / "0"
     chunk.write_bytes(chunk.read_bytes()[:length])
     model = getattr(dca, name)(2)
-    with pytest.raises(InvalidInputError, match=r"rows 300 to 400 of .*x\.zarr can't be read"):
+    with pytest.raises(InvalidInputError, match=r"rows 300 to 399 of .*x\.zarr can't be read"):
         model.fit(str(tmp_path / "x.zarr"))
     refuse_to_be_used(model)
 
@@ -76,7 +76,7 @@ class FailingStore(WrapperStore):
 def test_a_store_that_raises_what_it_likes_is_named(tmp_path):
     zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(100, 8))
     model = dca.NMF(3)
-    with pytest.raises(InvalidInputError, match=r"rows 300 to 400 of .* can't be read \(quota exceeded\)"):
+    with pytest.raises(InvalidInputError, match=r"rows 300 to 399 of .* can't be read \(quota exceeded\)"):
         model.fit(zarr.open_array(FailingStore(LocalStore(tmp_path / "x.zarr")), mode="r"))
     refuse_to_be_used(model)
 
