@@ -131,7 +131,7 @@ def _from_frames(frames: np.ndarray, edges: np.ndarray, k: int, kind: str, floor
 
 HMM = {
     "anchors (a draw of k-means++)": Step(instead={"models.hmm.start._partition": _drawn_tails}),
-    "choice among tails (random ones)": Step(instead={"models.hmm.start._select_anchors": _random_tails}),
+    "choice among tails (random ones)": Step(instead={"models.hmm.start.spread_points": _random_tails}),
     "all anchors (random labels)": Step(instead={"models.hmm.fit.anchored_starts": _random_labels}),
     "starts by lifted features": Step(instead={"models.hmm.fit.anchored_starts": _from_frames}),
     "split and merge": Step(instead={"models.hmm.fit.split_and_merge": _first}),

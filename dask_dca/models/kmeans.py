@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy import sparse
 
+from dask_dca.geometry.solvers import successive_projection
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -117,6 +119,23 @@ def within_variances(rows: Floats, labels: Labels, n_clusters: int) -> Floats:
     """Compute the within-cluster variance (d,) of each feature."""
     variances: Floats = ((rows - cluster_means(rows, labels, n_clusters)[labels]) ** 2).mean(axis=0)
     return variances
+
+
+def spread_points(points: Floats, k: int) -> NDArray[np.intp]:
+    """Choose k of the points (m, d), some twice if there are fewer: the conquer step among means of tails.
+
+    By successive projection; by farthest-point traversal if that finds fewer than k, for lack of dimensions.
+    """
+    squares = (points**2).sum(axis=1)
+    height = max(float(np.sqrt(squares.mean())), 1e-300)
+    found = successive_projection(np.column_stack([np.full(len(points), height), points]), k)
+    if len(found) == k:
+        return found.astype(np.intp)
+    chosen, closest = [int(squares.argmax())], np.full(len(points), np.inf)
+    while len(chosen) < k:
+        closest = np.minimum(closest, squared_distances(points, points[chosen[-1:]])[:, 0])
+        chosen.append(int(closest.argmax()))
+    return np.array(chosen, dtype=np.intp)
 
 
 def kmeans_plusplus(rows: Floats, k: int, rng: np.random.Generator) -> Floats:

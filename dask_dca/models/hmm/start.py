@@ -15,9 +15,8 @@ from dask_dca.engine.sampling import call, hold_rows, spread_rows
 from dask_dca.engine.sequences import run_edges
 from dask_dca.engine.tiles import MIN_PEAK, require_size, require_squares
 from dask_dca.geometry.planes import child_seeds, uniforms
-from dask_dca.geometry.solvers import successive_projection
 from dask_dca.models.hmm.model import labelled_model
-from dask_dca.models.kmeans import distinct_count, lloyd, within_variances
+from dask_dca.models.kmeans import distinct_count, lloyd, spread_points, within_variances
 from dask_dca.models.neighbours import discriminant_coordinates, fix_signs, lag_moments
 
 if TYPE_CHECKING:
@@ -208,7 +207,7 @@ def anchored_starts(
 
 
 def _partition(rows: Floats, tails: Floats, k: int) -> Labels:
-    return lloyd(rows, tails[_select_anchors(tails, k)], _LLOYD_SWEEPS).labels
+    return lloyd(rows, tails[spread_points(tails - tails.mean(axis=0), k)], _LLOYD_SWEEPS).labels
 
 
 def _lifted_coordinates(frames: Floats, edges: Numbers, k: int, kind: str) -> Floats:
@@ -286,22 +285,3 @@ def _signed_directions(k: int, d: int, count: int | None, seed: int) -> Floats:
     drawn = ndtri(uniforms(child_seeds(seed, np.arange(s)), d))
     drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
     return np.concatenate([drawn, -drawn])
-
-
-def _select_anchors(points: Floats, k: int) -> Labels:
-    """Select k anchors among the tails, the conquer step; some twice if there are fewer tails than k.
-
-    By successive projection, or by farthest points if there are more states than dimensions.
-    """
-    centred = points - points.mean(axis=0)
-    squares = (centred**2).sum(axis=1)
-    height = max(float(np.sqrt(squares.mean())), 1e-300)
-    chosen = successive_projection(np.column_stack([np.full(len(points), height), centred]), k)
-    if len(chosen) >= k:
-        return chosen.astype(np.intp)
-    found = [int(squares.argmax())]
-    distances = ((centred - centred[found[0]]) ** 2).sum(axis=1)
-    while len(found) < k:
-        found.append(int(distances.argmax()))
-        distances = np.minimum(distances, ((centred - centred[found[-1]]) ** 2).sum(axis=1))
-    return np.array(found, dtype=np.intp)

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dask_dca.geometry.planes import directions
-from dask_dca.geometry.solvers import successive_projection
 from dask_dca.models.gaussians import covariance_parameters
-from dask_dca.models.kmeans import breathing_kmeans, distinct_rows, lloyd, squared_distances
+from dask_dca.models.kmeans import breathing_kmeans, distinct_rows, lloyd, spread_points, squared_distances
 from dask_dca.models.mixture.em import SampleEM, WeightedRows, expectation
 from dask_dca.models.mixture.family import (
     CovarianceSubspace,
@@ -142,28 +141,6 @@ def tail_means(places: Floats, axes: Floats, n_components: int) -> Floats:
     return np.asarray(beyond @ places / beyond.sum(axis=1, keepdims=True))
 
 
-def choose_anchors(candidates: Floats, n_components: int) -> Floats:
-    """Choose k of the candidates (c, d), the means of tails: the conquer step on the sample.
-
-    By successive projection; by farthest-point traversal if that finds fewer than k, for lack of dimensions.
-    """
-    size = float(np.sqrt((candidates**2).sum(axis=1).mean()))
-    lifted = np.hstack([np.full((len(candidates), 1), size), candidates])
-    chosen = successive_projection(lifted, n_components)
-    if len(chosen) < n_components:
-        chosen = _farthest_points(candidates, n_components)
-    return candidates[chosen]
-
-
-def _farthest_points(points: Floats, k: int) -> NDArray[np.int64]:
-    chosen = [int((points**2).sum(axis=1).argmax())]
-    closest = squared_distances(points, points[chosen])[:, 0]
-    for _ in range(k - 1):
-        chosen.append(int(closest.argmax()))
-        closest = np.minimum(closest, squared_distances(points, points[chosen[-1:]])[:, 0])
-    return np.array(chosen, dtype=np.int64)
-
-
 def draw_directions(places: Floats, axes: Floats, n_components: int, settings: Settings) -> Floats:
     """Draw the directions (s, d) of the sub-problems, in coordinates.
 
@@ -187,7 +164,8 @@ def start_partition(rows: Floats, coordinates: Floats, n_components: int, settin
     places = np.ldexp(places, -int(np.frexp(np.abs(places).max(initial=0.0))[1]))  # scaled into the range of float32
     d = max(1, min(places.shape[1], n_components - 1))
     axes = draw_directions(places[:, :d], coordinates[:, :d], n_components, settings)
-    centres = choose_anchors(tail_means(places, axes, n_components), n_components)
+    tails = tail_means(places, axes, n_components)
+    centres = tails[spread_points(tails, n_components)]
     found = _partition(places.astype(np.float32), centres.astype(np.float32), settings.seed)
     if found.inertia < _MIN_FLOAT32_INERTIA * float((places**2).sum()):
         return _partition(places, centres, settings.seed)

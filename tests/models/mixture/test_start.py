@@ -7,12 +7,11 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from dask_dca.anchoring.parameters import Settings
-from dask_dca.models.kmeans import distinct_rows
+from dask_dca.models.kmeans import distinct_rows, spread_points
 from dask_dca.models.mixture.family import leading_subspace
 from dask_dca.models.mixture.given import MixtureSettings
 from dask_dca.models.mixture.learning import (
     RowSample,
-    choose_anchors,
     fit_sample,
     isolated_rows,
     principal_coordinates,
@@ -55,9 +54,9 @@ def test_tails_are_averaged_on_both_sides():
 
 def test_anchors_of_a_simplex_are_its_vertices():
     inner = RNG.dirichlet(np.ones(4), 50) @ np.eye(4)[:, :3]
-    found = choose_anchors(np.vstack([inner, np.eye(4)[:, :3]]), 4)
-    assert {tuple(row) for row in found} == {tuple(row) for row in np.eye(4)[:, :3]}
-    assert len(choose_anchors(inner[:, :1], 3)) == 3  # more than one dimension allows
+    assert set(spread_points(np.vstack([inner, np.eye(4)[:, :3]]), 4)) == {50, 51, 52, 53}
+    assert len(set(spread_points(inner[:, :1], 3))) == 3  # more than one dimension allows
+    assert len(spread_points(np.zeros((2, 1)), 3)) == 3  # more than there are
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-9])
