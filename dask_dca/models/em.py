@@ -13,14 +13,13 @@ from sklearn.base import clone
 from dask_dca.anchoring.parameters import check_integer
 from dask_dca.errors import InvalidParameterError
 from dask_dca.models.attributes import COVARIANCES
-from dask_dca.models.fitted import definite
+from dask_dca.models.fitted import SUM_TOL, definite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from dask_dca.geometry.arrays import Floats
 
-_SUM_TOL: Final = 1e-6  # tolerance of sums of probabilities
 _FORM_DEPENDENT: Final = ("covariances_", "precisions_")  # attributes whose first dimension depends on the form
 _CLONED_ATTRIBUTES: Final = {"_metadata_request", "_sklearn_output_config"}  # cloned by scikit-learn beside parameters
 M = TypeVar("M")
@@ -178,7 +177,7 @@ def check_distribution(name: str, values: Floats) -> Floats:
     Raises InvalidParameterError: they are negative or not finite, or don't sum to one.
     """
     total = values.sum(axis=-1, keepdims=True)
-    if not np.isfinite(values).all() or (values < 0.0).any() or np.abs(total - 1.0).max(initial=0.0) > _SUM_TOL:
+    if not np.isfinite(values).all() or (values < 0.0).any() or np.abs(total - 1.0).max(initial=0.0) > SUM_TOL:
         msg = f"{name} must hold probabilities, its last axis summing to one; sums are {total[..., 0]}"
         raise InvalidParameterError(msg)
     return np.asarray(values / total)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Dims = tuple[str, ...]
 
-_SUM_TOL: Final = 1e-6  # tolerance of sums of probabilities
+SUM_TOL: Final = 1e-6  # tolerance of sums of probabilities
 _MIN_SIZE: Final = 1e-150  # minimum of the greatest entry of rows, whose squares must not underflow
 _MAX_FLOAT: Final = 1e100  # maximum of floats, so that sums of their squares don't overflow
 _MAX_INTEGER: Final = 2**62  # maximum of integers
@@ -34,7 +34,7 @@ _KINDS: Final = {
 def distribution(values: NDArray[Any], dims: Dims) -> str:
     """Check that the last axis sums to one; like all rules, return what is wrong, or an empty text."""
     del dims
-    good = np.abs(values.sum(axis=-1) - 1.0).max(initial=0.0) <= _SUM_TOL
+    good = np.abs(values.sum(axis=-1) - 1.0).max(initial=0.0) <= SUM_TOL
     return "" if good else "does not sum to one"
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.plotting.sequences import plot_emissions
-from dask_dca.reporting.hmm import durations, path_section, refinement, transition_section
+from dask_dca.reporting.hmm import durations, likelihood_caveat, path_section, refinement, transition_section
 from dask_dca.reporting.pictures import (
     MAX_LINES,
     Bar,
@@ -86,9 +86,7 @@ def _support(model: Any) -> Section:
 
 
 def _readings(model: Any) -> list[Caveat]:
-    ends = "it has converged" if model.converged_ else "a larger max_iter gains a little"
-    how = f"After {counted(model.n_iter_, 'step')} over all frames; {ends}. It compares models of the same data only."
-    found = [Caveat(f"The log likelihood is {formatted(float(model.log_likelihoods_[-1]), 5)} per frame.", how)]
+    found = [likelihood_caveat(model)]
     best = np.asarray(model.start_scores_)
     if len(best) > 1:
         how = "Starts that end alike speak for the states; where they differ, a larger n_starts may find better ones."

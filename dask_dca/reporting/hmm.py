@@ -182,11 +182,16 @@ def _convergence_caption(values: Any) -> str:
     return "Still rising at the end: a larger max_iter would gain more."
 
 
-def _readings(model: Any) -> list[Caveat]:
+def likelihood_caveat(model: Any) -> Caveat:
+    """State the log likelihood, and whether the fit converged."""
     last, steps = formatted(float(model.log_likelihoods_[-1]), 5), counted(model.n_iter_, "step")
     ends = "it has converged" if model.converged_ else "a larger max_iter gains a little"
     how = f"After {steps} over all frames; {ends}. It compares models of the same data only."
-    found = [Caveat(f"The log likelihood is {last} per frame.", how)]
+    return Caveat(f"The log likelihood is {last} per frame.", how)
+
+
+def _readings(model: Any) -> list[Caveat]:
+    found = [likelihood_caveat(model)]
     found.append(
         vote_summary(
             model,

@@ -19,6 +19,7 @@ import numpy as np
 
 from dask_dca.errors import InvalidParameterError
 from dask_dca.models.kalman.system import (
+    LOG_2_PI,
     covariance_root,
     prepare_observer,
     reduce_incomplete,
@@ -36,7 +37,6 @@ _RICCATI_RTOL: Final = 1e-13  # convergence of covariances: change relative to t
 _MAX_RICCATI_STEPS: Final = 4096  # maximum number of frames in a table of gains
 _DIVERGED: Final = 1e100  # an error growing beyond this is never forgotten; its square is still finite
 MAX_DEVIATION: Final = 1e50  # cap on standard deviations of unobserved states; its fourth power is still finite
-_LOG_2_PI: Final = float(np.log(2.0 * np.pi))
 
 
 @dataclass(frozen=True)
@@ -269,7 +269,7 @@ def _log_density(gains: tuple[Gains, Gains], innovations: Floats, inside: Mask, 
         own = innovations[begin + i] @ start.update.whitener[i].T
         white[begin + i] = np.where(first[:, None], own, white[begin + i])
         logs[begin + i] = np.where(first, start.update.log_determinant[i], logs[begin + i])
-    found = -0.5 * ((white**2).sum(axis=2) + logs + k * _LOG_2_PI)
+    found = -0.5 * ((white**2).sum(axis=2) + logs + k * LOG_2_PI)
     return np.where(inside, found, 0.0)
 
 
@@ -342,7 +342,7 @@ def filter_states(
         innovations = y[t] - _multiply_vectors(factors[t], mean)
         after, root = mean + _multiply_vectors(update.gain, innovations), update.root
         squares = (_multiply_vectors(update.whitener, innovations) ** 2).sum(axis=-1)
-        density = -0.5 * (squares + update.log_determinant + k * _LOG_2_PI)
+        density = -0.5 * (squares + update.log_determinant + k * LOG_2_PI)
         error = _bounded(update.complement @ (system.transition @ error if t % (steps - begin) else np.eye(k)))
         initial_error = np.abs(in_state_units(error, steady)).max(axis=(1, 2))
         found.append((after, mean, innovations, density, root, initial_error))

@@ -14,7 +14,7 @@ import numpy as np
 
 from dask_dca.models.kalman.em import StateSums
 from dask_dca.models.kalman.filter import memory_length, start_gains, steady_gains
-from dask_dca.models.kalman.system import prepare_observer, regularised, symmetric
+from dask_dca.models.kalman.system import LOG_2_PI, prepare_observer, regularised, symmetric
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _RICCATI_RTOL: Final = 1e-5  # convergence of covariances: change relative to the states' standard deviations
 _MAX_RICCATI_STEPS: Final = 400  # maximum number of frames with gains of their own
 _NEGLIGIBLE_POWER: Final = 1e-17  # powers of L whose entries are all smaller are neglected
-_LOG_2_PI: Final = float(np.log(2.0 * np.pi))
 
 
 def scan(step: Floats, values: Floats, ages: Numbers) -> Floats:
@@ -114,7 +113,7 @@ def _smoothed_means(
     last, closed, update = len(gains) - 1, system.transition @ gains.update.complement, gains.update
     following = np.repeat(np.diff(edges), np.diff(edges)) - 1 - ages
     white = innovations @ update.whitener[-1].T
-    logs = update.log_determinant[np.minimum(ages, last)].sum() + innovations.size * _LOG_2_PI
+    logs = update.log_determinant[np.minimum(ages, last)].sum() + innovations.size * LOG_2_PI
     later = scan(closed[-1].T, (innovations @ update.weight[-1])[::-1], following[::-1])[::-1]
     means, spread = predicted + later @ gains.predicted[-1], gains.predicted
     begins, alive = _longest_first(edges, last + 1)

@@ -33,7 +33,7 @@ _MAX_DOUBLINGS: Final = 60  # maximum number of doublings for a stationary covar
 _EIGENVALUE_SLACK: Final = 1.0 + 1e-9  # factor by which rounding may exceed a bound on eigenvalues
 _DOUBLING_RTOL: Final = 1e-13  # relative change of a stationary covariance at convergence
 _MAX_LOG_GROWTH: Final = 300.0  # maximum log growth of states, whose squares are then still finite
-_LOG_2_PI: Final = float(np.log(2.0 * np.pi))
+LOG_2_PI: Final = float(np.log(2.0 * np.pi))
 
 
 PARAMETERS: Final = {
@@ -316,7 +316,7 @@ def _factor_observation(observation: Floats, noise: Floats) -> tuple[Floats, Flo
     else:
         whitener = solve_triangular(np.linalg.cholesky(noise), np.eye(p), lower=True)
         white, logs = whitener @ observation, np.log(np.diagonal(whitener)).sum()
-    return *_padded_qr(white, k), whitener, float(logs - 0.5 * (p - k) * _LOG_2_PI)
+    return *_padded_qr(white, k), whitener, float(logs - 0.5 * (p - k) * LOG_2_PI)
 
 
 def _padded_qr(white: Floats, k: int) -> tuple[Floats, Floats]:

@@ -11,6 +11,7 @@ from dask_dca.anchoring.parameters import check_integer, check_number, check_opt
 from dask_dca.anchoring.views import check_views
 from dask_dca.errors import InvalidParameterError
 from dask_dca.models.em import check_covariances, check_shape, copy_numbers, read_init
+from dask_dca.models.fitted import SUM_TOL
 from dask_dca.models.gaussians import (
     COVARIANCE_TYPES,
     SUBSPACE,
@@ -52,7 +53,6 @@ _AUTO_MAX_ITER: Final = {"robust": 5, "paper": 0}  # max_iter="auto", by method;
 _MAX_MATRIX_FEATURES: Final = 2000  # maximum number of features for which p x p covariances are formed
 _INIT_KEYS: Final = {"weights": "weights_", "means": "means_", "covariances": "covariances_"}  # and their attributes
 _INIT_PARAMETERS: Final = {"weights_init": "weights_", "means_init": "means_", "precisions_init": "precisions_"}
-_SUM_TOL: Final = 1e-6  # tolerance of the sum of given weights
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def start_from_parameters(sample: RowSample, given: Mapping[str, Floats], settin
     labels = squared_distances(rows / scale, means / scale).argmin(axis=1)
     mixture = mixture_of_labels(WeightedRows(rows, np.ones(len(rows))), labels, k, form, shrinkage)
     weights = check_shape("weights", given.get("weights_", mixture.weights + 1.0 / len(rows)), (k,))
-    if not (weights > 0.0).all() or ("weights_" in given and abs(weights.sum() - 1.0) > _SUM_TOL):
+    if not (weights > 0.0).all() or ("weights_" in given and abs(weights.sum() - 1.0) > SUM_TOL):
         msg = f"weights of init must be positive, and sum to one; received {weights}"
         raise InvalidParameterError(msg)
     covariances = mixture.covariances

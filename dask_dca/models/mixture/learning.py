@@ -21,7 +21,7 @@ from dask_dca.models.mixture.family import (
     leading_subspace,
     simplest_form,
 )
-from dask_dca.models.mixture.search import ScoredMixture, choose_simplest, fit_rows, fit_without_moves
+from dask_dca.models.mixture.search import ScoredMixture, choose_simplest, fit_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -376,7 +376,7 @@ def _choose_n_components(data: WeightedRows, most: int, settings: MixtureSetting
     p = data.rows.shape[1]
     for k in range(1, most + 1):
         starts = _starts(data.rows, k, settings, floor)
-        found = fit_without_moves(data, starts, k, form, floor, plain=settings.reg_covar is not None)
+        found = fit_rows(data, starts, k, form, floor, plain=settings.reg_covar is not None, moves=False)
         parameters = k * p + k - 1 + covariance_parameters(form, k, p)  # shrinkage is not discounted
         log_likelihood = float(data.counts @ expectation(found.mixture, data.rows)[1])
         scores.append(parameters * math.log(data.n_rows) - 2.0 * log_likelihood)

@@ -82,11 +82,13 @@ def fit_rows(
     *,
     plain: bool,
     tails: str = "normal",
+    moves: bool = True,
 ) -> ScoredMixture:
     """Fit a mixture to rows, from the best of some partitions.
 
     starts: coordinates, and labels (n,) found in them; covariance_type: a form, or "auto"; floor (p,): added to
-    variances; plain: nothing is shrunk; tails: "normal", "heavy", or "auto".
+    variances; plain: nothing is shrunk; tails: "normal", "heavy", or "auto"; moves: whether components are split and
+    merged, else there are a few passes with one form.
     """
     names = ("diag", "full") if covariance_type == "auto" else (covariance_type,)
     if data.rows.shape[1] == 1:  # where "diag" and "full" are the same
@@ -94,6 +96,8 @@ def fit_rows(
     kinds = [_fixed_if_plain(_KINDS[name], plain=plain) for name in names]
     start = partial(_best_start, data, starts, k, floor=floor, plain=plain)
     normal_starts = [start(kind) for kind in kinds]
+    if not moves:
+        return normal_starts[0][1]
     normal = _best_after_moves(data, normal_starts)
     if tails == "normal" or (tails == "auto" and len(data) < _MIN_TAIL_ROWS * k):
         return normal
@@ -110,20 +114,6 @@ def fit_rows(
 def _best_after_moves(data: WeightedRows, found: list[tuple[_Kind, ScoredMixture]]) -> ScoredMixture:
     """Improve the starts of one or two kinds by moves, except for hopeless ones, and choose the best."""
     return choose_simplest(data, [_refine_by_moves(data, *each) for each in _drop_hopeless(data, found)])
-
-
-def fit_without_moves(
-    data: WeightedRows,
-    starts: Sequence[tuple[Floats, Labels]],
-    k: int,
-    covariance_type: str,
-    floor: Floats,
-    *,
-    plain: bool,
-) -> ScoredMixture:
-    """Fit a mixture of one form to rows by a few passes from the best of some partitions, without moves."""
-    kind = _fixed_if_plain(_KINDS[covariance_type], plain=plain)
-    return _best_start(data, starts, k, kind, floor, plain=plain)[1]
 
 
 def _fixed_if_plain(kind: _Kind, *, plain: bool) -> _Kind:
