@@ -149,9 +149,10 @@ def test_documents_without_pairs_are_refused():
 
 
 @pytest.mark.filterwarnings("ignore::dask_dca.errors.FewerAnchorsWarning")
-@pytest.mark.parametrize("k", [1, 2, 5])
-def test_few_words_and_documents_are_enough(k):
-    tiny = np.array([[2, 1, 0, 0, 1], [0, 3, 1, 0, 0], [1, 0, 0, 2, 2], [0, 0, 1, 1, 0], [4, 0, 0, 0, 1]])
+@pytest.mark.parametrize(("k", "n_documents", "n_words"), [(1, 5, 5), (2, 5, 5), (5, 5, 5), (2, 1, 2)])
+def test_few_words_and_documents_are_enough(k, n_documents, n_words):
+    tiny = np.array([[63, 39, 0, 0, 1], [0, 3, 1, 0, 0], [1, 0, 0, 2, 2], [0, 0, 1, 1, 0], [4, 0, 0, 0, 1]])
+    tiny = tiny[:n_documents, :n_words]
     model = lda(k).fit(tiny)
     assert 1 <= model.n_components_ <= k
     np.testing.assert_allclose(model.components_.sum(axis=1), 1.0)
