@@ -159,7 +159,7 @@ def _rows_of(X: Any, array: str | None) -> Rows:
         rows = as_rows(X.to_dask_array(lengths=True))
         return replace(rows, feature_names=_text_names(X.columns), labels=TableIndex(X.index, tuple(X.columns)))
     X, names = _unwrap(X)
-    of_zarr = is_a(X, "zarr", "Group", "Array", "Store", "StorePath")
+    of_zarr = is_a(X, "zarr", "Group", "Array", "Store", "StorePath") or is_a(X, "fsspec", "FSMap")
     if of_zarr or isinstance(X, str | os.PathLike | CsrGroup | Packed):
         return _check_rows(_from_zarr(open_array(X, array), names))
     if is_a(X, "dask.array", "Array"):

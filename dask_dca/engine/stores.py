@@ -234,7 +234,7 @@ def _find_array(X: Any, where: str, array: str | None) -> Any:
 
     if isinstance(X, str | os.PathLike):
         X = open_store(expand_home(where))
-    elif is_a(X, "zarr", "Store", "StorePath"):
+    elif is_a(X, "zarr", "Store", "StorePath") or is_a(X, "fsspec", "FSMap"):
         X = zarr.open(X, mode="r")
     if isinstance(X, zarr.Array):
         if array is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dask.array as da
 import numpy as np
@@ -11,6 +11,9 @@ import pytest
 import dask_dca as dca
 from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError
 from dask_dca.geometry.votes import shortfalls
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FORMS = [np.asarray, lambda X: da.from_array(X, chunks=(max(1, len(X) // 3), -1))]
 
@@ -59,6 +62,13 @@ def test_two_distinct_rows_are_two_clusters(form: Any) -> None:
     labels = np.asarray(model.predict(X))
     assert model.n_clusters_ == 2
     assert labels.tolist() in ([0, 0, 1, 1], [1, 1, 0, 0])
+
+
+def test_clusters_of_two_distinct_rows_are_saved(tmp_path: Path) -> None:
+    X = np.repeat([[1.0, 2.0, 3.0], [3.0, -1.0, 0.0]], 4, axis=0)
+    model = dca.SubspaceClustering(2).fit(X)
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(dca.load_model(tmp_path / "model").predict(X), model.labels_)
 
 
 def test_copies_of_one_row_are_one_cluster() -> None:
