@@ -7,6 +7,7 @@ import tracemalloc
 
 import dask.array as da
 import dask.dataframe as dd
+import fsspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -244,7 +245,8 @@ def test_stores_are_data(tmp_path):
         for target in (memory, local, store):
             zarr.create_array(target, data=X, chunks=(20, 6))
     expected = bits(dca.NMF(3).fit(X))
-    for given in (memory, local, zarr.storage.ZipStore(zipped, mode="r"), zipped, str(zipped)):
+    mapper = fsspec.get_mapper(str(tmp_path / "x.zarr"))
+    for given in (memory, local, mapper, zarr.storage.ZipStore(zipped, mode="r"), zipped, str(zipped)):
         assert bits(dca.NMF(3).fit(given)) == expected
 
 
