@@ -72,6 +72,14 @@ def test_building_a_graph_computes_nothing(thousand, monkeypatch, kind):
     assert value.compute(scheduler="synchronous") == pytest.approx(2.0 * thousand[0].sum(), rel=1e-4)
 
 
+def test_tasks_of_a_pass_have_the_annotations_around_it(thousand, monkeypatch):
+    asked = {"workers": ["tcp://10.0.0.7:4123"], "resources": {"GPU": 1}, "priority": 7}
+    for X in forms(thousand, monkeypatch).values():
+        with dask.annotate(**asked):
+            value = delayed_pass(as_rows(X), SUM, 2.0)
+        assert [layer.annotations for layer in value.__dask_graph__().layers.values()] == [asked]
+
+
 @pytest.mark.parametrize("kind", ["zarr", "dask"])
 def test_transform_of_chunked_data_computes_nothing(thousand, monkeypatch, kind):
     """user-reports 16: what has the size of the data stays lazy."""
