@@ -366,20 +366,41 @@ def _distinct_ratio(shares: Floats, counts: Floats) -> Floats:
 
 
 def _choose_n_components(data: WeightedRows, most: int, settings: MixtureSettings, floor: Floats) -> tuple[int, Floats]:
-    """Choose the number of components by BIC, with one anchored fit for each number from 1 up to `most`.
+    """Choose the number of components by BIC, with one anchored fit of each form for each number from 1 up to `most`.
 
-    Returns the number with the minimum BIC; scores (m, 2): numbers tried, and their BIC. The search ends early when
-    several numbers in turn have not lowered it.
+    Returns the number with the minimum BIC; scores (m, 2): numbers tried, and the least BIC of the forms with each. A
+    form, and at last the search, ends early when several numbers in turn have not lowered its BIC.
     """
-    form = "diag" if settings.covariance_type == "auto" else settings.covariance_type
+    forms = _forms_to_count(settings.covariance_type, data.rows.shape[1])
+    curves: dict[str, list[float]] = {form: [] for form in forms}
     scores: list[float] = []
-    p = data.rows.shape[1]
     for k in range(1, most + 1):
         starts = _starts(data.rows, k, settings, floor)
-        found = fit_rows(data, starts, k, form, floor, plain=settings.reg_covar is not None, moves=False)
-        parameters = k * p + k - 1 + covariance_parameters(form, k, p)  # shrinkage is not discounted
-        log_likelihood = float(data.counts @ expectation(found.mixture, data.rows)[1])
-        scores.append(parameters * math.log(data.n_rows) - 2.0 * log_likelihood)
-        if len(scores) - 1 - int(np.argmin(scores)) >= _BIC_PATIENCE:
+        for form in forms:
+            curves[form].append(_bic(data, starts, k, form, floor, plain=settings.reg_covar is not None))
+        scores.append(min(curves[form][-1] for form in forms))
+        forms = tuple(form for form in forms if _may_fall(curves[form]))
+        if not _may_fall(scores):
             break
     return 1 + int(np.argmin(scores)), np.column_stack([np.arange(1, len(scores) + 1), scores])
+
+
+def _may_fall(scores: list[float]) -> bool:
+    return len(scores) - 1 - int(np.argmin(scores)) < _BIC_PATIENCE
+
+
+def _forms_to_count(form: str, p: int) -> tuple[str, ...]:
+    """Forms whose BIC is compared: with diagonal covariances alone, correlated features look like more components."""
+    if form != "auto":
+        return (form,)
+    return ("diag", "tied", "full") if 1 < p <= MAX_FULL_FEATURES else ("diag",)
+
+
+def _bic(
+    data: WeightedRows, starts: list[tuple[Floats, Labels]], k: int, form: str, floor: Floats, *, plain: bool
+) -> float:
+    """Evaluate the BIC of a mixture of one form; its parameters are counted as without shrinkage."""
+    found = fit_rows(data, starts, k, form, floor, plain=plain, moves=False)
+    p = data.rows.shape[1]
+    parameters = k * p + k - 1 + covariance_parameters(form, k, p)
+    return parameters * math.log(data.n_rows) - 2.0 * float(data.counts @ expectation(found.mixture, data.rows)[1])

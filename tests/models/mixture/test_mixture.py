@@ -162,6 +162,16 @@ def test_auto_finds_the_number_of_separated_components():
     assert dca.GaussianMixture(2).fit(X).bic_curve_.shape == (0, 2)
 
 
+def test_correlated_features_are_not_taken_for_more_components():
+    """With diagonal covariances alone the least BIC would be that of more than three."""
+    rng = np.random.default_rng(0)
+    members, noise = rng.integers(3, size=300), rng.standard_normal((300, 3))
+    means, own = 6.0 * rng.standard_normal((3, 3)), rng.standard_normal((3, 3, 3))
+    for mix in (np.broadcast_to(np.tril(np.ones((3, 3))), (3, 3, 3)), own):
+        model = dca.GaussianMixture(tails="normal").fit(means[members] + np.einsum("ni,nij->nj", noise, mix[members]))
+        assert model.n_components_ == 3
+
+
 def test_what_was_chosen_is_said():
     rng = np.random.default_rng(0)
     means = 9.0 * rng.standard_normal((3, 4))[rng.integers(3, size=900)]
