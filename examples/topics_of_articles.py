@@ -37,7 +37,7 @@ def main() -> None:
 
     model = dca.LatentDirichletAllocation(4).fit(train)
     for t, words in enumerate(model.top_words(5, names)):
-        print(f"topic {t + 1} ({100 * model.topic_weights_[t]:.0f} % of all words): {' '.join(words)}")
+        print(f"topic {t} ({100 * model.topic_weights_[t]:.0f} % of all words): {' '.join(words)}")
     print(f"perplexity of other abstracts: {model.perplexity(test):.1f} of {model.n_words_} words")
 
     plot_topics(model, feature_names=names).savefig("topics.png", dpi=120)

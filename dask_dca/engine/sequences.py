@@ -66,7 +66,7 @@ def as_edges(lengths: Any, n_rows: int) -> Numbers:
         raise InvalidInputError(msg)
     total = int(found.sum()) if found.max(initial=0) <= n_rows else sum(found.tolist())  # no overflow
     if total != n_rows:
-        msg = f"lengths add up to {total} frames, but X has {n_rows} rows; pass lengths=[{n_rows}] for one"
+        msg = f"lengths add up to {total} frames, but X has {n_rows} rows; pass lengths=[{n_rows}] for one sequence"
         raise InvalidInputError(msg)
     return np.concatenate([[0], np.cumsum(found[found > 0], dtype=np.int64)])
 

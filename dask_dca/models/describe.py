@@ -56,7 +56,8 @@ def certificate(model: Any) -> list[str]:
         reach = f"the anchors reach {100 * model.coverage_:.1f} % of the extent of the data"
         lines.insert(0, f"Coverage {model.coverage_:.3f}: on planes that took no part in choosing them, {reach}.")
     if model.n_components == "auto":
-        lines.append(f"The rules that choose the number of anchors gave {least} to {most}.")
+        rules = f"both suggest {least}" if least == most else f"suggest {least} and {most}"
+        lines.append(f"The two rules that choose the number of anchors {rules}.")
     if model.n_zero_rows_:
         lines.append(f"{model.n_zero_rows_} rows are all zero and were left out.")
     return lines

@@ -46,9 +46,8 @@ def build_report(model: Any, inputs: Inputs) -> Report:
     k = model.n_components_
     names = [shortened(word, 40) for word in model.get_anchor_words()]
     headline = (
-        f"{counted(model.n_documents_, 'document')} speak of {counted(k, 'topic')}, each known by a word that "
-        "occurs in it "
-        f"and hardly elsewhere: {listed(names, 12)}."
+        f"{counted(k, 'topic')} in {counted(model.n_documents_, 'document')}, each with an anchor word, which hardly "
+        f"occurs in other topics: {listed(names, 12)}."
     )
     facts = [
         Fact(str(k), "topics", "ordered by how much of the text they hold"),
@@ -148,7 +147,7 @@ def _readings(model: Any, coherence: Floats | None, summary: DataSummary | None)
         )
         found.append(Caveat(f"The mean coherence is {middle}, measured on {documents}.", how))
     how = (
-        "Words that share a topic share its votes, so a low share is no fault; the bounds in the table hold with "
+        "Words that share a topic share its votes, so a low share is not a problem; the bounds in the table hold with "
         "95 % confidence."
     )
     found.append(vote_summary(model, "of the directions for each anchor word", how))

@@ -159,8 +159,8 @@ def _readings(model: Any, summary: DataSummary | None) -> list[Caveat]:
         vote_summary(
             model,
             "of the directions for each component",
-            "A component without votes lies between others. That is no fault, but nothing vouches for it apart "
-            "from the likelihood.",
+            "A component without votes lies between others. That is not a problem, but only the likelihood "
+            "supports it.",
         ),
     ]
     if summary is not None:

@@ -127,13 +127,13 @@ def _support(model: Any) -> Section:
             f"Coverage of the first 1 to {len(values)} anchors: from {formatted(values[0])} to {formatted(values[-1])}"
         )
         caption = (
-            "Where the curve turns flat, further anchors add nothing. Whether there should be more is said by the "
-            "coverage of other fits: it is greatest at the right number, and falls where there are too many."
+            "Where the curve turns flat, further anchors add nothing. To choose their number, compare the "
+            "coverage of several fits: it is greatest at the right number, and falls where there are too many."
         )
         parts.append(Figure("How much each further anchor adds", label, partial(plot_coverage, model), caption))
     lead = (
         "An anchor gets a vote on each random plane on which it is an extreme row. Near-duplicates share the votes of "
-        "one ray, so a low share is no fault."
+        "one ray, so a low share is not a problem."
     )
     return Section("Evidence for the anchors", (lead,), (*parts, vote_table(model, "anchor", numbers)))
 

@@ -292,7 +292,7 @@ def omission(total: int, shown: int, what: str, where: str, *, first: bool = Tru
 def greatest_features(values: Any, names: Sequence[str], most: int = 4) -> str:
     """Return a sentence on the features of greatest absolute value in a row (p,)."""
     order = np.argsort(-np.abs(np.asarray(values, dtype=np.float64)), kind="stable")[:most]
-    return f"Greatest: {listed([shortened(names[i], 40) for i in order], most)}."
+    return f"Largest values: {listed([shortened(names[i], 40) for i in order], most)}."
 
 
 def row_figures(

@@ -137,7 +137,7 @@ def _readings(model: Any) -> list[Caveat]:
         vote_summary(
             model,
             "of its cone's planes for each anchor",
-            "Near-duplicates share the votes of one ray, so a low share is no fault.",
+            "Near-duplicates share the votes of one ray, so a low share is not a problem.",
         )
     )
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import numpy as np
@@ -445,7 +446,9 @@ class LatentDirichletAllocation(NamedParts, RowStream):
         between = mutual_information(counts, n_documents)
         return np.array([_mean(between[np.ix_(at, at)]) for at in np.searchsorted(words, top)])
 
-    def top_words(self, n_words: int = 10, feature_names: Sequence[str] | None = None) -> NDArray[Any]:
+    def top_words(
+        self, n_words: int = 10, feature_names: Sequence[str] | Mapping[int, str] | None = None
+    ) -> NDArray[Any]:
         """
         List the most probable words of each topic.
 
@@ -453,8 +456,9 @@ class LatentDirichletAllocation(NamedParts, RowStream):
         ----------
         n_words : int, default 10
             Number of words.
-        feature_names : sequence of str, optional
-            Names of the columns, such as `vectorizer.get_feature_names_out()`; by default those of the fit.
+        feature_names : sequence of str or mapping of int to str, optional
+            Names of the columns, such as `vectorizer.get_feature_names_out()`, or gensim's dictionary; by
+            default those of the fit.
 
         Returns
         -------
@@ -477,13 +481,13 @@ class LatentDirichletAllocation(NamedParts, RowStream):
         """
         return self.anchor_words_
 
-    def get_anchor_words(self, feature_names: Sequence[str] | None = None) -> NDArray[Any]:
+    def get_anchor_words(self, feature_names: Sequence[str] | Mapping[int, str] | None = None) -> NDArray[Any]:
         """
         Return the names of the anchor words.
 
         Parameters
         ----------
-        feature_names : sequence of str, optional
+        feature_names : sequence of str or mapping of int to str, optional
             Names of the columns; by default those of the fit.
 
         Returns
@@ -506,7 +510,9 @@ class LatentDirichletAllocation(NamedParts, RowStream):
         check_is_fitted(self)
         return np.flatnonzero(self.distance_to_corpus_ < _MAX_AVERAGE_DISTANCE)
 
-    def _named(self, words: NDArray[np.int64], names: Sequence[str] | None) -> NDArray[Any]:
+    def _named(self, words: NDArray[np.int64], names: Sequence[str] | Mapping[int, str] | None) -> NDArray[Any]:
+        if isinstance(names, Mapping):  # gensim's dictionary: from column numbers to words
+            names = [names[number] for number in range(len(names))]
         found = getattr(self, "feature_names_in_", None) if names is None else np.asarray(names, dtype=object)
         if found is not None and len(found) != self.n_features_in_:
             msg = f"feature_names has {len(found)} names for {self.n_features_in_} words"
