@@ -20,7 +20,7 @@ ENGINE = (
     Mutation(
         "counts of the last block alone are kept",
         "anchoring/divide.py",
-        "census = sum((part.census for part in parts), RowCensus())\n    best = ",
+        "census = sum((part.census for part in parts), RowCounts())\n    best = ",
         "census = parts[-1].census\n    best = ",
         (DIVIDE, f"{INVARIANCE}::test_any_chunking_gives_the_same_bits_in_float64"),
     ),

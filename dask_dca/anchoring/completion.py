@@ -20,7 +20,7 @@ from dask_dca.engine.advice import in_terms_of
 from dask_dca.engine.passes import Pass, map_rows, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import call, fetch_rows, hold_rows_and_count, spread_rows
-from dask_dca.engine.tiles import Reading, RowCensus, clip_rounding, require_size, require_squares, tiles
+from dask_dca.engine.tiles import Reading, RowCounts, clip_rounding, require_size, require_squares, tiles
 from dask_dca.engine.types import Summed, add_parts
 from dask_dca.errors import (
     FewEntriesWarning,
@@ -231,7 +231,7 @@ class _Found(Summed):
     extremes: votes.ArgBest
     n_observed: int
     n_unobserved_rows: int
-    census: RowCensus
+    census: RowCounts
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ class _State:
     directions: Directions
 
 
-def read_incomplete(columns: Any, start: int, *, nonnegative: bool, census: RowCensus) -> Any:
+def read_incomplete(columns: Any, start: int, *, nonnegative: bool, census: RowCounts) -> Any:
     """Cut a block into tiles of rows with missing entries.
 
     Yields row numbers (m,), rows (m, p) with zeros for missing entries, and the mask (m, p) of observed entries; the
@@ -384,7 +384,7 @@ def _make_plan(sample: Floats, n_anchors: int, nonnegative: bool) -> _Plan:
 def _divide_block(state: _State, start: int, *columns: Any) -> _Found:
     plan, directions = state.plan, state.directions.regenerate()
     best = votes.ArgBest.empty(2 * len(directions), directions.shape[1])
-    census, space = RowCensus(), Workspace()
+    census, space = RowCounts(), Workspace()
     n_observed = n_unobserved_rows = 0
     for numbers, rows, mask in read_incomplete(columns, start, nonnegative=plan.reading.nonnegative, census=census):
         seen, there = mask.any(axis=1), rows.any(axis=1)

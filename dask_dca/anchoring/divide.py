@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.passes import Pass, plane_groups, run_pass, step
-from dask_dca.engine.tiles import Reading, RowCensus, clip_rounding, count_unusable, slabs, tiles
+from dask_dca.engine.tiles import Reading, RowCounts, clip_rounding, count_unusable, slabs, tiles
 from dask_dca.engine.types import Groups, add_parts
 from dask_dca.geometry import planes, votes
 from dask_dca.geometry.exact import Workspace
@@ -45,7 +45,7 @@ class Divided:
 
     votes: VoteHistogram
     fresh: Floats  # (2, f) greatest heights along the fresh directions and along their opposites
-    census: RowCensus
+    census: RowCounts
     numbers: Numbers  # (b,) of the candidates in `rows`, increasing
     rows: NDArray[Any]  # (b, p) candidates, unscaled; b = 0 if they were not brought along
     outlying: Outlying  # rows furthest outside the subspace, if they were asked for
@@ -57,7 +57,7 @@ class _GroupExtremes:
 
     extremes: votes.ArgBest
     n_planes: int  # number of planes; their directions come first, then fresh ones
-    census: RowCensus
+    census: RowCounts
     numbers: Numbers  # (b,) of the extreme rows in `rows`, increasing
     rows: NDArray[Any]  # (b, p) extreme rows, unscaled
     outlying: Outlying
@@ -187,12 +187,12 @@ class _Screened:
     positions: NDArray[Any]
     margins: Floats
     scores: Floats
-    census: RowCensus
+    census: RowCounts
 
 
 def _screen_block(state: _State, start: int, *columns: Any) -> _Screened:
     """Compute approximate positions once for all groups of planes."""
-    found, census = prepare_screen(state.frame), RowCensus()
+    found, census = prepare_screen(state.frame), RowCounts()
     near = [(np.zeros((0, len(state.planes.scales)), dtype=np.float32), np.zeros(0), np.zeros(0))]
     near += [
         approximate_positions(_read_rows(state, slab, numbers, census), found, state.typical_height)
@@ -202,7 +202,7 @@ def _screen_block(state: _State, start: int, *columns: Any) -> _Screened:
     return _Screened(np.concatenate(positions), np.concatenate(margins), np.concatenate(scores), census)
 
 
-def _read_rows(state: _State, slab: NDArray[Any], numbers: Numbers, census: RowCensus) -> NDArray[Any]:
+def _read_rows(state: _State, slab: NDArray[Any], numbers: Numbers, census: RowCounts) -> NDArray[Any]:
     """Clip negative entries that are rounding errors, and count them, where data must be non-negative."""
     if not state.reading.nonnegative or slab.min(initial=0.0) >= 0.0:
         return slab
@@ -216,7 +216,7 @@ def _divide_block(
     count = state.planes.count
     own = group.range_of(count)
     directions = state.planes.regenerate()[np.concatenate([own, count + group.range_of(state.planes.fresh)])]
-    rough, best, census = directions.astype(np.float32), state.seen_extremes.get(group.number), RowCensus()
+    rough, best, census = directions.astype(np.float32), state.seen_extremes.get(group.number), RowCounts()
     best = best or votes.ArgBest.empty(2 * len(directions), directions.shape[1])
     screened = _concatenate(shared) if shared else None
     typical_height = state.typical_height if group.number == 0 else 0.0
@@ -237,7 +237,7 @@ def _divide_block(
                 positions, margins, scores = approximate_positions(rows, screen, typical_height, space)
                 where = surviving_rows(best, positions, margins, rough, space)
         for some in (where[i : i + _EXACT_ROWS] for i in range(0, len(where), _EXACT_ROWS)):
-            exact_rows = _read_rows(state, rows[some].astype(np.float64, copy=False), numbers[some], RowCensus())
+            exact_rows = _read_rows(state, rows[some].astype(np.float64, copy=False), numbers[some], RowCounts())
             best = _compare_exactly(state, best, exact_rows, numbers[some], directions, census)
         if typical_height > 0.0:
             outlying = _update_outlying(state, outlying, rows, numbers, scores, screen)
@@ -249,7 +249,7 @@ def _divide_block(
         state.seen_outlying[outlying.rows.dtype] = outlying
     wanted = np.unique(votes.voted_rows(best, len(own)))
     wanted = wanted[(wanted >= start) & (wanted < start + columns[0].shape[0])]
-    census += RowCensus() if screened is None else screened.census
+    census += RowCounts() if screened is None else screened.census
     return _GroupExtremes(best, len(own), census, *_candidate_rows(state, wanted, start, columns), outlying)
 
 
@@ -270,7 +270,7 @@ def _update_outlying(
         candidates = _may_be_kept(outlying, scores)
         wanted = np.flatnonzero(candidates) if where is None else where[candidates[where]]
         for some in (wanted[i : i + _EXACT_ROWS] for i in range(0, len(wanted), _EXACT_ROWS)):
-            exact_rows = _read_rows(state, rows[some].astype(np.float64, copy=False), numbers[some], RowCensus())
+            exact_rows = _read_rows(state, rows[some].astype(np.float64, copy=False), numbers[some], RowCounts())
             if len(some) > MAX_OUTLYING_ROWS and not is_double:
                 double = double or prepare_screen(state.frame, np.float64)
                 kept = _may_be_kept(outlying, approximate_positions(exact_rows, double, state.typical_height)[2])
@@ -290,11 +290,11 @@ def _concatenate(parts: Sequence[_Screened]) -> _Screened:
     positions = np.concatenate([part.positions for part in parts])
     margins = np.concatenate([part.margins for part in parts])
     scores = np.concatenate([part.scores for part in parts])
-    return _Screened(positions, margins, scores, sum((part.census for part in parts), RowCensus()))
+    return _Screened(positions, margins, scores, sum((part.census for part in parts), RowCounts()))
 
 
 def _compare_exactly(
-    state: _State, best: votes.ArgBest, rows: Floats, numbers: Numbers, directions: Floats, census: RowCensus
+    state: _State, best: votes.ArgBest, rows: Floats, numbers: Numbers, directions: Floats, census: RowCounts
 ) -> votes.ArgBest:
     """Update the extremes by some rows, exactly; overwrites the rows."""
     usable = scale_in_place(rows, state.reading.axis, state.reading.even)
@@ -311,7 +311,7 @@ def _candidate_rows(
     wanted = candidates if state.bring else np.zeros(0, dtype=np.int64)
     found = [np.zeros((0, len(state.frame.gain)), _dtype_of(columns))]
     for numbers, tile in tiles(columns, start, wanted):
-        rows = clip_rounding(tile, numbers, RowCensus()) if state.reading.nonnegative else tile
+        rows = clip_rounding(tile, numbers, RowCounts()) if state.reading.nonnegative else tile
         found.append(rows.astype(found[0].dtype))
     return wanted, np.concatenate(found)
 
@@ -323,7 +323,7 @@ def _dtype_of(columns: Sequence[Any]) -> type[np.floating[Any]]:
 
 def _merge_extremes(parts: Sequence[_GroupExtremes]) -> _GroupExtremes:
     """Merge the extremes of one group of planes over blocks."""
-    census = sum((part.census for part in parts), RowCensus())
+    census = sum((part.census for part in parts), RowCounts())
     best = add_parts([part.extremes for part in parts])
     brought = _merge_candidate_rows(parts, best.rows)
     return _GroupExtremes(best, parts[0].n_planes, census, *brought, add_parts([part.outlying for part in parts]))

@@ -12,7 +12,7 @@ from dask_dca.anchoring.parameters import certify, evaluation_rows
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.passes import Pass, plane_groups, run_pass, step
 from dask_dca.engine.sampling import fetch_rows, spread_rows
-from dask_dca.engine.tiles import RowCensus, clip_rounding, count_unusable, require_finite, tiles
+from dask_dca.engine.tiles import RowCounts, clip_rounding, count_unusable, require_finite, tiles
 from dask_dca.engine.types import Groups, add_parts
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, warn
 from dask_dca.geometry import planes, votes
@@ -40,7 +40,7 @@ class AngleVotes:
 
     votes: tuple[Numbers, Numbers]  # rows with a vote, increasing, and their numbers of votes
     n_pointed: int
-    census: RowCensus
+    census: RowCounts
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class _Extremes:
 
     best: ArgBest  # (2, s): greatest cosine, of the least angle; least cosine, negated
     spread: Floats  # (2, s) greatest signed angle, and minus the least
-    census: RowCensus
+    census: RowCounts
 
     def __add__(self, other: _Extremes) -> _Extremes:
         spread = np.maximum(self.spread, other.spread)
@@ -102,7 +102,7 @@ def _outside_state(state: _State, found: _Extremes) -> _State:
     return replace(state, nonnegative=False, inner=(-found.best.keys[1], found.best.keys[0]))
 
 
-def _usable_cuts(state: _State, n_planes: int, start: int, columns: Sequence[Any], census: RowCensus) -> Any:
+def _usable_cuts(state: _State, n_planes: int, start: int, columns: Sequence[Any], census: RowCounts) -> Any:
     for numbers, tile in tiles(columns, start, copy=False):
         if state.nonnegative:
             tile = clip_rounding(tile, numbers, census)
@@ -117,7 +117,7 @@ def _usable_cuts(state: _State, n_planes: int, start: int, columns: Sequence[Any
 
 
 def _no_extremes(count: int) -> _Extremes:
-    return _Extremes(ArgBest.empty((2, count)), np.full((2, count), -np.inf), RowCensus())
+    return _Extremes(ArgBest.empty((2, count)), np.full((2, count), -np.inf), RowCounts())
 
 
 def _angle_block(group: PlaneGroup, shared: Sequence[Any], state: _State, start: int, *columns: Any) -> _Extremes:
@@ -125,13 +125,13 @@ def _angle_block(group: PlaneGroup, shared: Sequence[Any], state: _State, start:
     own = group.range_of(state.count)
     pairs = state.pairs(own, sum(part.shape[1] for part in columns))
     middle = planes.inner_products(state.middle[None], pairs)[0][0]
-    census = RowCensus()
+    census = RowCounts()
     found = _no_extremes(len(own))
     for numbers, rows in _usable_cuts(state, len(own), start, columns, census):
         places = planes.inner_products(rows, pairs)[0]
         keys, turn = planes.cosine_keys(places), planes.signed_angles(places, middle)
         best = ArgBest.of_rows(np.stack([keys, -keys], axis=1), numbers)
-        found += _Extremes(best, ArgBest.of_rows(np.stack([turn, -turn], axis=1), numbers).keys, RowCensus())
+        found += _Extremes(best, ArgBest.of_rows(np.stack([turn, -turn], axis=1), numbers).keys, RowCounts())
     return replace(found, census=census)
 
 
@@ -143,7 +143,7 @@ def _outside_block(group: PlaneGroup, shared: Sequence[Any], state: _State, star
     least, greatest = (keys[own] for keys in state.inner)
     pairs = state.pairs(own, sum(part.shape[1] for part in columns))
     found = _no_extremes(len(own))
-    for numbers, rows in _usable_cuts(state, len(own), start, columns, RowCensus()):
+    for numbers, rows in _usable_cuts(state, len(own), start, columns, RowCounts()):
         keys = planes.cosine_keys(planes.inner_products(rows, pairs)[0])
         best = ArgBest.of_rows(planes.keys_outside(keys, least, greatest), numbers)
         found = replace(found, best=found.best + best)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dask_dca.engine.rows import Rows
-    from dask_dca.engine.tiles import RowCensus
+    from dask_dca.engine.tiles import RowCounts
     from dask_dca.geometry.arrays import Floats, Numbers
     from dask_dca.geometry.low_rank import LowRank
 
@@ -124,7 +124,7 @@ def certify(
     *,
     own: Numbers | None = None,
     curve: Floats | None = None,
-    census: RowCensus | None = None,
+    census: RowCounts | None = None,
     **more: Any,
 ) -> AnchorResult:
     """Make the result of anchoring, with the certificate by votes; all planes are pointed unless `more` says otherwise.

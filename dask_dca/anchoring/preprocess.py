@@ -9,7 +9,7 @@ import numpy as np
 
 from dask_dca.engine.passes import Pass, run_pass, step
 from dask_dca.engine.sampling import fetch_rows, sample_rows, spread_rows
-from dask_dca.engine.tiles import Reading, RowCensus, usable_tiles
+from dask_dca.engine.tiles import Reading, RowCounts, usable_tiles
 from dask_dca.engine.types import add_parts
 from dask_dca.engine.weights import draw_rows
 from dask_dca.errors import InvalidInputError
@@ -71,7 +71,7 @@ def sum_moments(rows: Rows, reading: Reading, mean: Floats, energy: float, run: 
 def _gram_block(state: _GramState, start: int, *columns: Any) -> moments.Moments:
     width = len(state.mean) + 1
     found = moments.Moments(np.zeros((width, width)), 0)
-    for _, scaled in usable_tiles(columns, start, state.reading, RowCensus()):
+    for _, scaled in usable_tiles(columns, start, state.reading, RowCounts()):
         found += moments.moments(scaled, state.mean, state.energy, state.n_total)
     return found
 
@@ -90,7 +90,7 @@ def multiply_covariance(
 
 def _power_block(state: _PowerState, start: int, *columns: Any) -> moments.PowerSums:
     found = moments.PowerSums(np.zeros(state.basis.shape), 0.0, 0)
-    for _, scaled in usable_tiles(columns, start, state.reading, RowCensus()):
+    for _, scaled in usable_tiles(columns, start, state.reading, RowCounts()):
         found += moments.power_sums(scaled, state.mean, state.energy, state.gain, state.basis, state.n_total)
     return found
 

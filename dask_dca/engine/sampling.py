@@ -30,7 +30,7 @@ from dask_dca.engine.graphs import add_merge_tree, array_of_parts, as_dask, bloc
 from dask_dca.engine.passes import Pass, delayed_pass, make_layer, run_pass, step
 from dask_dca.engine.process import run_task
 from dask_dca.engine.rows import as_rows
-from dask_dca.engine.tiles import RowCensus, clip_rounding, require_finite, take_rows, tiles
+from dask_dca.engine.tiles import RowCounts, clip_rounding, require_finite, take_rows, tiles
 from dask_dca.engine.types import stack_parts
 from dask_dca.errors import kept_warnings, warn
 from dask_dca.geometry import planes
@@ -356,7 +356,7 @@ def _fetch_block(state: _State, start: int, *columns: Any) -> Floats:
             require_finite(tile, numbers[where])
         if state.nonnegative:
             known = np.where(np.isnan(tile), 0.0, tile) if state.holes else tile
-            clipped = clip_rounding(known, numbers[where], RowCensus())
+            clipped = clip_rounding(known, numbers[where], RowCounts())
             if clipped is not known:
                 np.copyto(tile, clipped, where=~np.isnan(tile))
     return values.astype(state.dtype, copy=False)

@@ -38,7 +38,7 @@ class Reading:
 
 
 @dataclass
-class RowCensus(Summed):
+class RowCounts(Summed):
     """Counts of unusable rows and clipped entries in a pass."""
 
     zero_rows: int = 0
@@ -46,7 +46,7 @@ class RowCensus(Summed):
     clipped_entries: int = 0
 
 
-def count_unusable(tile: Floats, numbers: Numbers, census: RowCensus) -> None:
+def count_unusable(tile: Floats, numbers: Numbers, census: RowCounts) -> None:
     """Count rows that can't be scaled.
 
     tile (m, p): such rows; numbers (m,): their row numbers; census: counts are added to it.
@@ -58,7 +58,7 @@ def count_unusable(tile: Floats, numbers: Numbers, census: RowCensus) -> None:
     census.behind_rows += int((~empty).sum())
 
 
-def clip_rounding(tile: Floats, numbers: Numbers, census: RowCensus) -> Floats:
+def clip_rounding(tile: Floats, numbers: Numbers, census: RowCounts) -> Floats:
     """Set negative entries that are rounding errors to zero, and count them.
 
     tile (m, p); numbers (m,): row numbers, for the message; census: the count is added to it. Returns the tile itself
@@ -243,7 +243,7 @@ def _fill(tile: NDArray[Any], columns: Sequence[Any], local: Numbers) -> None:
 
 
 def usable_tiles(
-    columns: Sequence[Any], start: int, reading: Reading, census: RowCensus
+    columns: Sequence[Any], start: int, reading: Reading, census: RowCounts
 ) -> Iterator[tuple[Numbers, Floats]]:
     """Cut a block into tiles of rows scaled to height one; unusable rows are counted and left out.
 

@@ -91,8 +91,8 @@ class Attribute:
     # dimensions; an entry for each form of covariances, or number of dimensions, if they depend on it
     dims: Dims | Mapping[str | int, Dims] = ()
     kinds: str = "f"  # possible kinds of its dtype
-    least: float = -_MAX_FLOAT  # minimum of its values
-    most: float | str = _MAX_FLOAT  # maximum of its values; a name: less than the size of this dimension
+    minimum: float = -_MAX_FLOAT  # of its values
+    maximum: float | str = _MAX_FLOAT  # of its values; a name: less than the size of this dimension
     undefined: bool = False  # whether NaN is allowed, for "not known"
     rule: Callable[[NDArray[Any], Dims], str] | None = None  # returns what is wrong, or an empty text
     filled: bool = False  # whether it must have at least one entry
@@ -104,9 +104,9 @@ def floats(*dims: str, **more: Any) -> Attribute:
     return Attribute(dims, "f", **more)
 
 
-def integers(*dims: str, least: int = 0, **more: Any) -> Attribute:
+def integers(*dims: str, minimum: int = 0, **more: Any) -> Attribute:
     """Declare an attribute of integers."""
-    return Attribute(dims, "iu", least, **({"most": float(_MAX_INTEGER)} | more))
+    return Attribute(dims, "iu", minimum, **({"maximum": float(_MAX_INTEGER)} | more))
 
 
 def grouped(group: str, declared: dict[str, Attribute]) -> dict[str, Attribute]:
@@ -206,12 +206,14 @@ def _wrong_kind(attribute: Attribute, value: Any, array: NDArray[Any]) -> str:
 def _out_of_range(attribute: Attribute, array: NDArray[Any], sizes: Mapping[str, int]) -> str:
     if array.dtype.kind == "f":
         unknown = np.isnan(array) & attribute.undefined
-        infinite = np.isposinf(array) & (attribute.most == np.inf) | np.isneginf(array) & (attribute.least == -np.inf)
+        infinite = np.isposinf(array) & (attribute.maximum == np.inf) | np.isneginf(array) & (
+            attribute.minimum == -np.inf
+        )
         if not (np.isfinite(array) | unknown | infinite).all():
             return "holds NaN or infinity"
         array = array[np.isfinite(array)]
-    most = attribute.most
+    most = attribute.maximum
     greatest = sizes[most] - 1 if isinstance(most, str) else most
-    if array.size and (float(array.min()) < attribute.least or float(array.max()) > greatest):
-        return f"holds {array.min()} to {array.max()} where {attribute.least:g} to {greatest:g} are allowed"
+    if array.size and (float(array.min()) < attribute.minimum or float(array.max()) > greatest):
+        return f"holds {array.min()} to {array.max()} where {attribute.minimum:g} to {greatest:g} are allowed"
     return ""

@@ -19,7 +19,7 @@ from dask_dca.engine import tiles as engine_tiles
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows, spread_rows
-from dask_dca.engine.tiles import RowCensus, slabs, tiles
+from dask_dca.engine.tiles import RowCounts, slabs, tiles
 from tests.conftest import bits, planted
 from tests.strategies import chunkings
 
@@ -78,7 +78,7 @@ def test_tiles_hold_each_row_once_and_in_order(data, n, copy, start):
 
 
 def test_counts_add_up():
-    assert RowCensus(1, 2, 3) + RowCensus(10, 20, 30) == RowCensus(11, 22, 33)
+    assert RowCounts(1, 2, 3) + RowCounts(10, 20, 30) == RowCounts(11, 22, 33)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])

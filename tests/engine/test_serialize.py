@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dask_dca.engine.checkpoint import digest, from_bytes, to_bytes
-from dask_dca.engine.tiles import Reading, RowCensus
+from dask_dca.engine.tiles import Reading, RowCounts
 from dask_dca.geometry.exact import Total
 
 ARRAYS = hnp.arrays(
@@ -49,7 +49,7 @@ def test_values_come_back_and_hash_alike(value: object) -> None:
 
 def test_dataclasses_of_this_library_come_back() -> None:
     total = Total(np.arange(6.0).reshape(2, 3), 0.5)
-    value = (total, Reading(None, True), RowCensus(1, 2, 3), np.float64(2.5), np.dtype(np.float32))
+    value = (total, Reading(None, True), RowCounts(1, 2, 3), np.float64(2.5), np.dtype(np.float32))
     back = from_bytes(to_bytes(value))
     np.testing.assert_array_equal(back[0].value(), total.value())
     assert back[1:] == value[1:]
@@ -64,7 +64,7 @@ def test_dataclasses_of_this_library_come_back() -> None:
         ([1, 2], (1, 2)),
         (1, 1.0),
         ("1", 1),
-        (RowCensus(1), RowCensus(2)),
+        (RowCounts(1), RowCounts(2)),
     ],
 )
 def test_different_values_have_different_hashes(one: object, other: object) -> None:

@@ -15,7 +15,7 @@ from scipy.optimize import nnls
 
 from dask_dca.anchoring.completion import fill_rows, has_missing_entries, read_incomplete
 from dask_dca.engine.tiles import (
-    RowCensus,
+    RowCounts,
     clip_rounding,
     counts_of_block,
     even_tiles,
@@ -98,7 +98,7 @@ class Basis:
             tile = filled[: len(numbers)]
             if not (tile.min() >= 0.0 and tile.max() <= bound):  # also if there are NaN or infinity
                 require_squares(tile, numbers, most=_max_entry(self.unit))
-                tile = clip_rounding(tile, numbers, RowCensus())
+                tile = clip_rounding(tile, numbers, RowCounts())
             tile = np.ldexp(tile, -self.unit) if self.unit else tile
             yield numbers, tile, piecewise_matmul(tile, self.components.T)
 
@@ -277,7 +277,7 @@ def _filled_tiles(components: Floats, start: int, columns: Sequence[Any]) -> Ite
 
     Least squares on the filled rows gives the same coefficients.
     """
-    for numbers, rows, mask in read_incomplete(columns, start, nonnegative=True, census=RowCensus()):
+    for numbers, rows, mask in read_incomplete(columns, start, nonnegative=True, census=RowCounts()):
         yield int(numbers[0]), _fill_by_combinations(components, rows, mask), mask
 
 
@@ -305,7 +305,7 @@ def imputed_block(state: Filling, start: int, *columns: Any) -> Floats:
     Without a low-rank model a row without any observed entry stays NaN.
     """
     found = [np.zeros((0, state.components.shape[1]))]
-    for _, rows, mask in read_incomplete(columns, start, nonnegative=True, census=RowCensus()):
+    for _, rows, mask in read_incomplete(columns, start, nonnegative=True, census=RowCounts()):
         if state.model is not None:
             found.append(fill_rows(state.model, np.where(mask, rows, np.nan), nonnegative=True))
             continue

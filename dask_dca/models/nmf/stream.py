@@ -18,7 +18,7 @@ from dask_dca.anchoring.completion import count_observed, fit_batch_completion
 from dask_dca.anchoring.parameters import certify, check_integer
 from dask_dca.engine.fingerprint import hash_of_contents
 from dask_dca.engine.passes import Pass, run_pass
-from dask_dca.engine.tiles import RowCensus, clip_rounding, count_unusable, tiles
+from dask_dca.engine.tiles import RowCounts, clip_rounding, count_unusable, tiles
 from dask_dca.engine.types import Reads, Summed, add_parts
 from dask_dca.errors import InvalidInputError, InvalidParameterError, MissingEntriesError, ModelFileError
 from dask_dca.geometry import planes, votes
@@ -164,7 +164,7 @@ class AnchorStream:
     planes: FixedPlanes
     kept: ExtremeRows
     n_rows: int
-    census: RowCensus
+    census: RowCounts
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class _BlockRows(Summed):
     """What a block adds to the state."""
 
     kept: ExtremeRows
-    census: RowCensus
+    census: RowCounts
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def begin_stream(seed: int, n_subproblems: int | None, n_anchors: int, n_feature
     """
     count = n_subproblems or max(_MIN_PLANES, math.ceil(_PLANES_FACTOR * n_anchors * math.log(n_anchors)))
     planes = FixedPlanes(seed, count, _FRESH_PLANES, n_features)
-    return AnchorStream(planes, ExtremeRows.empty(planes), 0, RowCensus())
+    return AnchorStream(planes, ExtremeRows.empty(planes), 0, RowCounts())
 
 
 def add_rows(stream: AnchorStream, rows: Rows, run: Run, *, since: int = 0) -> AnchorStream:
@@ -258,10 +258,10 @@ def add_incomplete_rows(
 
 
 def _stream_block(state: _State, start: int, *columns: Any) -> _BlockRows:
-    added = _BlockRows(ExtremeRows.empty(state.planes), RowCensus())
+    added = _BlockRows(ExtremeRows.empty(state.planes), RowCounts())
     new = np.arange(max(start, state.since), max(start + columns[0].shape[0], state.since))
     for numbers, tile in tiles(columns, start, new):
-        census = RowCensus()
+        census = RowCounts()
         rows = clip_rounding(tile, numbers, census)
         scaled = rows.copy()
         usable = scale_in_place(scaled)
@@ -400,8 +400,8 @@ def _of_attributes(earlier: Any) -> AnchorStream:
     return AnchorStream(planes, kept, earlier.n_samples_seen_, _census_of(earlier))
 
 
-def _census_of(earlier: Any) -> RowCensus:
-    return RowCensus(earlier.n_zero_rows_, 0, earlier.n_clipped_entries_)
+def _census_of(earlier: Any) -> RowCounts:
+    return RowCounts(earlier.n_zero_rows_, 0, earlier.n_clipped_entries_)
 
 
 def keep_stream(model: Any, stream: AnchorStream) -> None:
