@@ -25,7 +25,7 @@ from tests.strategies import chunkings
 
 
 @given(n=st.integers(1, 10**7), n_groups=st.integers(1, 60), group=st.integers(1, 80))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_sampled_rows_are_runs_one_in_each_stretch(n, n_groups, group):
     found = spread_rows(n, n_groups, group)
     if n <= n_groups * group:
@@ -136,7 +136,7 @@ def test_directions_are_made_once_and_never_sent():
 @pytest.mark.parametrize(
     ("kept", "exactly", "rows"), [("seen_extremes", "_compare_exactly", 2), ("seen_outlying", "find_outlying_rows", 0)]
 )
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_what_one_block_has_seen_spares_rows_of_the_next_and_changes_nothing(seed, kept, exactly, rows, monkeypatch):
     X, _ = planted(20_000, 60, 5, seed, noise=0.05)
     X[2000:2012, :20] += 2.0 * X.mean()  # a component that only few rows of one block contain

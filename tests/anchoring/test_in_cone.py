@@ -34,7 +34,7 @@ def cases(k, p, n=200, seed=0, dtype=np.float64):
     exact=st.booleans(),
     dtype=st.sampled_from([np.float32, np.float64]),
 )
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_any_chunking_gives_the_same_bits(data, shape, exact, dtype):
     X, G = cases(*shape, n=40, seed=data.draw(st.integers(0, 1000)), dtype=dtype)
     chunks = (data.draw(chunkings(len(X))), data.draw(chunkings(shape[1], most=3, empty=False)))

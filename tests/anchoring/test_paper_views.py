@@ -291,7 +291,7 @@ def test_a_rows_products_do_not_depend_on_the_other_rows():
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_any_chunking_gives_the_same_bits(data):
     n = data.draw(st.integers(20, 120))
     X, *_ = mixture(n=n, seed=data.draw(st.integers(0, 10**6)))

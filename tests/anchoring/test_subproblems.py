@@ -50,14 +50,14 @@ def test_every_solver_inside_finds_the_anchors(solver, dim):
 
 
 def test_more_rays_than_dimensions_of_a_subproblem():
-    X, anchors = planted(3000, 40, 20, seed=1)
+    X, anchors = planted(1500, 40, 20, seed=1)
     for solver in ("spa", "xray", "lp"):
         found = dca.find_anchors(X, 20, dim=4, solver=solver)
         assert sorted(found.indices) == anchors.tolist()
 
 
 @given(data=st.data(), solver=st.sampled_from(["spa", "xray-rand", "lp", "greedy"]), dim=st.integers(2, 5))
-@settings(max_examples=40)
+@settings(max_examples=15)
 def test_any_chunking_gives_the_same_bits(data, solver, dim):
     matrix = data.draw(matrices(max_rows=80))
     X, k = matrix.X, matrix.k

@@ -70,7 +70,7 @@ def test_no_row_can_be_exchanged_for_a_nearer_one(d, seed):
     st.lists(st.tuples(st.integers(1, 9), st.integers(-9, 9)), min_size=2, max_size=8),
 )
 @example([(1, 1)], [(1, -2), (1, -1), (1, 2)])  # both rows on the low side are beyond a right angle
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_in_the_plane_it_is_the_papers_closed_form(X, Y):
     low, high = planar_hull(X, Y)
     assume(min(low, high) >= 0)

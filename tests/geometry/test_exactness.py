@@ -99,7 +99,7 @@ def framed(draw):
 
 
 @given(framed(), st.sampled_from([np.float32, np.float64]), st.sampled_from([None, np.float32, np.float64]))
-@settings(max_examples=600)
+@settings(max_examples=250)
 def test_an_approximate_position_is_within_its_margin_of_the_exact_one(case, dtype, precision):
     X, scaled, usable, where = case
     if dtype == np.float32:
@@ -143,7 +143,7 @@ def test_data_far_from_the_origin_are_screened_in_double_precision():
 
 
 @given(framed(), SEEDS, st.integers(0, 60), st.integers(1, 40), st.sampled_from([None, np.float32, np.float64]))
-@settings(max_examples=400)
+@settings(max_examples=150)
 def test_surviving_rows_contain_every_row_that_wins_or_ties(case, seed, n_before, count, precision):
     X, scaled, usable, where = case
     rng = np.random.default_rng(seed)
@@ -194,7 +194,7 @@ def test_few_rows_of_a_long_block_survive():
 
 
 @given(framed(), SEEDS, st.integers(1, 30))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_coordinates_do_not_depend_on_the_tile(case, seed, step):
     _, scaled, usable, where = case
     scaled = scaled[usable]
@@ -227,7 +227,7 @@ def test_projections_are_sums_of_integers_that_no_order_of_adding_can_round(case
 
 
 @given(framed(), SEEDS, st.integers(1, 12))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_extremes_merge_in_any_order_and_any_parts(case, seed, n_parts):
     _, scaled, usable, where = case
     rng = np.random.default_rng(seed)
@@ -252,7 +252,7 @@ def partition(rng, n, n_parts):
 
 @given(seed=SEEDS, kind=st.sampled_from(KINDS), n_parts=st.integers(1, 12))
 @example(seed=0, kind="one huge entry", n_parts=12)
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_moments_are_exact_under_any_partition(seed, kind, n_parts):
     rng = np.random.default_rng(seed)
     scaled, usable = ratios(rows_of(kind, rng, 120, 9))
@@ -269,7 +269,7 @@ def test_moments_are_exact_under_any_partition(seed, kind, n_parts):
 
 
 @given(seed=SEEDS, kind=st.sampled_from(KINDS), n_parts=st.integers(1, 12))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_power_sums_are_exact_under_any_partition(seed, kind, n_parts):
     rng = np.random.default_rng(seed)
     scaled, usable = ratios(rows_of(kind, rng, 120, 9))
@@ -316,7 +316,7 @@ def test_exact_sums_hold_for_the_most_rows_allowed():
 
 
 @given(seed=SEEDS, kind=st.sampled_from(KINDS))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_rows_are_scaled_to_height_one_whatever_their_size(seed, kind):
     rng = np.random.default_rng(seed)
     X = np.vstack([rows_of(kind, rng, 30, 8), np.zeros((1, 8)), np.full((1, 8), -1.0)])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dask_dca.geometry.separation import axis_angles, planar_hull, pointed_extent
 
-THOROUGH = settings(max_examples=300, deadline=None)
+THOROUGH = settings(max_examples=150, deadline=None)
 COORDINATES = st.integers(-6, 6)
 POINTS = st.lists(st.tuples(COORDINATES, COORDINATES), min_size=1, max_size=7)
 # to the right of the vertical axis: angles to it increase clockwise

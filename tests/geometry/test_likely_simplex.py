@@ -46,7 +46,7 @@ def test_points_of_more_noise_weigh_less():
     assert alike is None or error(alike) > 0.06
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_points_near_a_vertex_may_be_lacking(seed):
     """Faces then have fewer points than their size says, as if shares were scarce at all of them."""
     corners = np.vstack([np.zeros(4), np.eye(4)])

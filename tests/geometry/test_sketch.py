@@ -105,7 +105,7 @@ def test_power_steps_find_the_subspace_of_all_rows_from_that_of_a_sample():
 
 def test_power_steps_from_any_basis_end_in_the_eigenvectors_one_by_one():
     """The Ritz vectors of a rotated basis are the eigenvectors, in order."""
-    scaled = separable(3000, 60, 5, 0.3)
+    scaled = separable(1000, 60, 5, 0.3)
     mean, energy = robust_center(scaled)
     start = subspace_of_rows(scaled, mean, energy, 5)
     rows = (scaled - mean) * huber_weights(scaled - mean, energy)[:, None] * start.feature_weights
