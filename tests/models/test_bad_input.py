@@ -150,8 +150,9 @@ def test_ragged_lists():
 
 @METHODS
 @IN_ANY_FORM
-@pytest.mark.parametrize(("value", "what"), [(np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")])
-@pytest.mark.parametrize("nonnegative", [True, False])
+@pytest.mark.parametrize(
+    ("value", "what", "nonnegative"), [(np.nan, "NaN", True), (np.inf, "infinity", False), (-np.inf, "infinity", True)]
+)
 def test_entries_that_are_not_finite_are_named_by_row_and_column(method, form, value, what, nonnegative, tmp_path):
     """user-reports 38, 46: a check in every block; the place is that of the whole matrix."""
     Z = X.copy()

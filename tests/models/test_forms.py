@@ -7,12 +7,12 @@ from benchmarks.chunking_cases import FORMS, MODELS, make_case
 from benchmarks.chunkings import COUNTED, WAYS, compared, ways
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-SOME = [(name, form) for i, name in enumerate(MODELS) for j, form in enumerate(FORMS) if (i + j) % 3 == 0]
+SOME = [(list(MODELS)[i % len(MODELS)], form) for i, form in enumerate(FORMS)]
 
 
 @pytest.mark.parametrize(("name", "form"), SOME)
 def test_the_same_bits_as_in_memory(name, form):
-    """Every third pair of a model and a form; `make soak` has 130 cases of each model, in processes too."""
+    """Each form with a model, and each model with a form; `make soak` has 130 cases of each model, in processes too."""
     number = list(FORMS).index(form) + len(FORMS) * (1 + list(MODELS).index(name))
     case = make_case(name, number, large=False)
     found = compared(case, ways()[WAYS[number % 3]])

@@ -11,9 +11,9 @@ from dask_dca.errors import FewEntriesWarning, MissingEntriesWarning
 from dask_dca.models.describe import describe, model_facts
 
 RNG = np.random.default_rng(0)
-PATHS = RNG.standard_normal((900, 5)).cumsum(axis=0) / 9.0
-CLOUDS = RNG.standard_normal((900, 5)) + np.repeat(np.eye(5)[:3] * 6.0, 300, axis=0)
-CONES = np.vstack([np.eye(3), RNG.dirichlet(np.ones(3), 897)]) @ RNG.random((3, 5))
+PATHS = RNG.standard_normal((240, 5)).cumsum(axis=0) / 9.0
+CLOUDS = RNG.standard_normal((240, 5)) + np.repeat(np.eye(5)[:3] * 6.0, 80, axis=0)
+CONES = np.vstack([np.eye(3), RNG.dirichlet(np.ones(3), 237)]) @ RNG.random((3, 5))
 TAKING = {
     "NMF": (lambda: dca.NMF(3), CONES),
     "GaussianMixture": (lambda: dca.GaussianMixture(3, max_iter=2), CLOUDS),
@@ -45,7 +45,7 @@ def test_missing_entries_are_counted_told_and_saved(name, tmp_path):
     whole = make().fit(X)
     assert whole.n_missing_entries_ == 0
     assert "missing" not in describe(whole)
-    for given in (lacking(X, 12), da.from_array(lacking(X, 12), chunks=(170, 2))):
+    for given in (lacking(X, 12), da.from_array(lacking(X, 12), chunks=(70, 2))):
         model = make().fit(given)
         assert model.n_missing_entries_ == 12
     assert type(model.n_missing_entries_) is int
@@ -74,15 +74,15 @@ def test_anchors_and_streams_count_them_too():
 def test_one_missing_entry_is_no_silent_change_of_the_mixture():
     """Components of heavy tails: with one entry missing they are normal ones, and whoever fits them is told."""
     rng = np.random.default_rng(0)
-    means, far = 3 * rng.standard_normal((4, 10)), np.sqrt(4 / rng.chisquare(4, (4000, 1)))
-    X = means[rng.integers(4, size=4000)] + far * rng.standard_normal((4000, 10))
-    assert np.isfinite(dca.GaussianMixture(4).fit(X).degrees_of_freedom_)
+    means, far = 3 * rng.standard_normal((3, 6)), np.sqrt(4 / rng.chisquare(4, (1000, 1)))
+    X = means[rng.integers(3, size=1000)] + far * rng.standard_normal((1000, 6))
+    assert np.isfinite(dca.GaussianMixture(3).fit(X).degrees_of_freedom_)
     X[7, 3] = np.nan
     told = (
         r"^1 entry of 1 row is missing, so that heavy tails and noise rows were not looked for; if such rows are few, "
     )
     with pytest.warns(MissingEntriesWarning, match=told + r"leave them out: X = X\[np.isfinite\(X\).all\(axis=1\)\]$"):
-        model = dca.GaussianMixture(4).fit(X)
+        model = dca.GaussianMixture(3).fit(X)
     assert np.isinf(model.degrees_of_freedom_)
     assert "Heavy tails and noise rows were not looked for" in describe(model)
 
@@ -102,7 +102,7 @@ def test_the_mixture_names_what_it_would_have_tried(given, told):
 
 @pytest.mark.filterwarnings("ignore::dask_dca.errors.FewEntriesWarning")
 def test_wide_rows_are_told_that_covariances_are_diagonal():
-    X = np.random.default_rng(0).standard_normal((400, 130))
+    X = np.random.default_rng(0).standard_normal((200, 130))
     X[0] = np.nan
     X[5, :3] = np.nan
     told = r"133 entries of 2 rows are missing, .* and covariance_type='auto' is 'diag' above 128 features; if"
@@ -116,5 +116,5 @@ def test_nothing_is_told_where_nothing_was_left_out():
     """A start, or one floor for all variances: no search for tails or noise, of complete rows either."""
     holes = lacking(CLOUDS, 12)
     dca.GaussianMixture(3, "full", reg_covar=1e-6, max_iter=1).fit(holes)  # a warning would be an error
-    dca.GaussianMixture(3, "diag", init={"means": CLOUDS[::300]}, max_iter=1).fit(holes)
+    dca.GaussianMixture(3, "diag", init={"means": CLOUDS[::80]}, max_iter=1).fit(holes)
     assert not issubclass(MissingEntriesWarning, FewEntriesWarning)

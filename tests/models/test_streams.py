@@ -1,6 +1,7 @@
 """Models that go on by sums: batches, saved models, arrays that grew, sites that can't share rows."""
 
 from copy import deepcopy
+from functools import cache
 
 import dask.array as da
 import numpy as np
@@ -71,11 +72,14 @@ def see(model, name, X, **options):
     return model.partial_fit(X, **lengths(name, X), **options)
 
 
-def streamed(name, n_batches, n=200):
-    model = MODELS[name][0]()
-    for seed in range(n_batches):
-        see(model, name, batch(name, seed, n))
-    return model
+@cache
+def _streamed(name, n_batches):
+    return see(streamed(name, n_batches - 1), name, batch(name, n_batches - 1)) if n_batches else MODELS[name][0]()
+
+
+def streamed(name, n_batches):
+    """A model of its own that has seen so many batches."""
+    return deepcopy(_streamed(name, n_batches))
 
 
 def score(model, name, X):

@@ -21,6 +21,7 @@ MODELS = {
     "hmm-diag": lambda: dca.GaussianHMM(2, "diag", max_iter=1),
     "hmm-auto": lambda: dca.GaussianHMM(2, "auto", max_iter=1),
     "hmm-spherical": lambda: dca.GaussianHMM(2, "spherical", max_iter=1),
+    "mixture-auto": lambda: dca.GaussianMixture(2, max_iter=1),
     "mixture-diag": lambda: dca.GaussianMixture(2, "diag", max_iter=1),
     "mixture-spherical": lambda: dca.GaussianMixture(2, "spherical", max_iter=1),
     "mixture-tied-spherical": lambda: dca.GaussianMixture(2, "tied-spherical", max_iter=1),

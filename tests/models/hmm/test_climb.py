@@ -53,7 +53,7 @@ def test_posteriors_name_the_states_in_time():
     assert (seen.labels == data.states).mean() > 0.95
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["diag", "full"])
 def test_one_corrected_pass_is_worth_several(kind):
     """All frames, and a sample of a fifth of them: one pass and four steps come nearer than three plain passes."""
     data = chain(3, 3, 1.5, 10_000, 2)

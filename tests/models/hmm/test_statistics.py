@@ -53,7 +53,7 @@ def test_the_best_basin_with_every_seed():
     assert min(theirs) < best - 100.0  # there are other basins
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_held_out_likelihood_is_near_the_truths_and_above_hmmlearns(seed):
     data = chain(6, 20, 2.5, 5000, seed)
     ours = excess(dca.GaussianHMM(6).fit(data.frames), data)
@@ -93,7 +93,7 @@ def test_correlated_noise_is_seen_and_modelled():
 def test_more_states_than_features():
     data = chain(6, 2, 5.0, 4000, 3)
     best = max(
-        hmmlearn.GaussianHMM(6, "diag", random_state=s, n_iter=50).fit(data.frames).score(data.fresh) for s in range(3)
+        hmmlearn.GaussianHMM(6, "diag", random_state=s, n_iter=50).fit(data.frames).score(data.fresh) for s in range(2)
     )
     assert dca.GaussianHMM(6, max_iter=30).fit(data.frames).score(data.fresh) > best - 0.01 * len(data.fresh)
 
@@ -141,7 +141,7 @@ def sized(deviations, n, seed):
     return truth.means_[states] + np.take(deviations, states)[:, None] * rng.standard_normal((n, 6)), truth
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("kind", ["diag", "full", "spherical"])
 @pytest.mark.parametrize("deviations", [(1.0, 0.1), (1.0, 0.01), (1.0, 0.3, 0.03)])
 def test_a_quiet_state_keeps_its_own_scale(deviations, kind, seed):

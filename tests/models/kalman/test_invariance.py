@@ -43,10 +43,9 @@ def test_results_of_rows_have_the_same_bits_for_any_chunking(missing):
         X[40:600:50, 3] = np.nan
     model = model_of(system)
     whole = [wanted.tobytes() for wanted in row_results(model, X, None)]
-    for chunks in (((1, 400, 299), 5), ((333, 367), (2, 3)), ((7, 600, 93), 5)):
-        chunked = da.from_array(X, chunks=chunks)
-        assert [found.tobytes() for found in row_results(model, chunked, None)] == whole, chunks
-        assert model.loglikelihood(chunked) == model.loglikelihood(X), chunks
+    chunked = da.from_array(X, chunks=((7, 333, 360), (2, 3)))
+    assert [found.tobytes() for found in row_results(model, chunked, None)] == whole
+    assert model.loglikelihood(chunked) == model.loglikelihood(X)
 
 
 def test_another_fit_gives_the_same_bits_and_another_seed_other_directions():

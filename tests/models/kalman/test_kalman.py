@@ -4,7 +4,6 @@ import itertools
 import pickle
 from dataclasses import replace
 
-import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -78,7 +77,7 @@ def test_states_are_those_of_the_joint_gaussian(missing):
 def test_long_sequences_agree_with_pykalman():
     """user-reports 41: whole frames masked, as pykalman takes them."""
     pykalman = pytest.importorskip("pykalman")
-    Y = np.ma.masked_array(draw(TRUTH, 500), mask=False)
+    Y = np.ma.masked_array(draw(TRUTH, 250), mask=False)
     Y[100:130] = np.ma.masked
     Y[0] = np.ma.masked
     names = ("transition_matrices", "observation_matrices", "transition_covariance", "observation_covariance")
@@ -200,7 +199,7 @@ def test_explained_is_one_step_prediction():
 def test_likelihood_rises_with_diagonal_noise():
     """EM never loses likelihood; with full noise it may, by the shrinkage of correlations."""
     for given in (X, np.where(np.random.default_rng(0).random(X.shape) < 0.2, np.nan, X)):
-        model = dca.KalmanFilter(3, covariance_type="diag", max_iter=4).fit(given, lengths=[300, 150, 150, 100])
+        model = dca.KalmanFilter(3, covariance_type="diag", max_iter=2).fit(given, lengths=[300, 150, 150, 100])
         steps = np.diff(model.log_likelihoods_)
         assert (steps > -1e-3).all()
         assert steps[0] > 0
@@ -273,9 +272,9 @@ def test_masked_arrays_and_frames_that_lack_entries():
     lacking = np.random.default_rng(0).random(X.shape) < 0.1
     lacking[200:220] = True
     holes = np.where(lacking, np.nan, X)
-    model = dca.KalmanFilter(3, max_iter=2).fit(holes)
+    model = dca.KalmanFilter(3, max_iter=1).fit(holes)
     masked = np.ma.masked_array(X, mask=lacking)
-    assert kalman_bits(dca.KalmanFilter(3, max_iter=2).fit(masked)) == kalman_bits(model)
+    assert kalman_bits(dca.KalmanFilter(3, max_iter=1).fit(masked)) == kalman_bits(model)
     np.testing.assert_array_equal(model.filter(masked)[0], model.filter(holes)[0])
     states, covariances = model.smooth(holes)
     guess = model.observation_offsets_ + states @ model.observation_matrices_.T
@@ -394,9 +393,9 @@ def test_units_do_not_matter(scale):
 
 
 def test_more_states_than_channels_and_one_channel():
-    angle = np.arange(3000)
+    angle = np.arange(1500)
     rng = np.random.default_rng(0)
-    sound = (np.sin(0.3 * angle) + np.sin(1.1 * angle + 1.0) + 0.1 * rng.standard_normal(3000))[:, None]
+    sound = (np.sin(0.3 * angle) + np.sin(1.1 * angle + 1.0) + 0.1 * rng.standard_normal(1500))[:, None]
     model = dca.KalmanFilter(4).fit(sound)
     found = np.sort(np.abs(np.angle(np.linalg.eigvals(model.transition_matrices_))))
     np.testing.assert_allclose(found, [0.3, 0.3, 1.1, 1.1], atol=0.01)
@@ -608,10 +607,3 @@ def test_sums_of_the_e_step_are_those_of_the_joint_gaussian(lengths, missing):
         seen = np.einsum("tp,tij->pij", (~np.isnan(Y)).astype(float), second)
         np.testing.assert_allclose(found.sums.seen[:, :3, :3], seen, **close)
     assert found.log_likelihood == pytest.approx(likelihood, abs=1e-3)
-
-
-def test_schedulers_agree():
-    chunked = da.from_array(X, chunks=(90, 4))
-    for scheduler in ("synchronous", "threads"):
-        with dask.config.set(scheduler=scheduler):
-            assert kalman_bits(dca.KalmanFilter(3).fit(chunked)) == kalman_bits(MODEL)

@@ -18,7 +18,7 @@ from tests.models.kalman.data import (
     one_noise,
 )
 
-SEEDS = range(6)
+SEEDS = range(4)
 
 
 def figures(k, p, n, correlated=False, seeds=SEEDS, change=None, **options):
@@ -63,7 +63,7 @@ def test_states_that_no_frame_shows(system, n, excess):
 @pytest.mark.parametrize("correlated", [False, True])
 def test_noises_that_depend_on_each_other_are_named(correlated):
     """One noise moves states and frames, or two."""
-    for seed in range(3):
+    for seed in range(2):
         rng = np.random.default_rng(seed)
         turn = 0.95 * np.array([[np.cos(0.5), -np.sin(0.5)], [np.sin(0.5), np.cos(0.5)]])
         noise, states, frames = rng.standard_normal((3000, 2)), np.zeros(2), []
@@ -76,7 +76,7 @@ def test_noises_that_depend_on_each_other_are_named(correlated):
         assert any("try n_dim_state=4" in line for line in model._describe()) == correlated
 
 
-@pytest.mark.parametrize(("seed", "covariance_type"), [(0, "auto"), (1, "auto"), (2, "auto"), (0, "diag")])
+@pytest.mark.parametrize(("seed", "covariance_type"), [(0, "diag"), (1, "auto")])
 def test_as_many_states_as_the_certificate_says_hold_one_noise(seed, covariance_type):
     """Of four states .25 to .36; of seven that start from canonical variates alone .17 to .33."""
     truth = one_noise(seed)

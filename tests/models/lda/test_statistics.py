@@ -7,7 +7,7 @@ import dask_dca as dca
 from dask_dca.models.lda import refine as lda_refine
 from tests.models.lda.data import planted_documents, topic_error, zipf_documents
 
-SEEDS = range(4)
+SEEDS = range(3)
 pytestmark = pytest.mark.filterwarnings("ignore::dask_dca.errors.FewerAnchorsWarning")
 
 

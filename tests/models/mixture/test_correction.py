@@ -40,9 +40,9 @@ def passes(places, mixture, count):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_one_corrected_pass_is_worth_several(form):
-    rows, truth = overlapping(form)
+    rows, truth = overlapping(form, 20_000)
     every, some = places_of(rows, 4), places_of(rows[::8], 4)
-    start = passes(some, truth, 150)  # what the sample of 5,000 rows has converged to
+    start = passes(some, truth, 150)  # what the sample of 2,500 rows has converged to
     moments, level = every.e_step(start)
     found = corrected_step(some, start, moments, len(rows), 1e-6)
     best, plain = (every.e_step(passes(every, start, count))[1] for count in (60, 2))
@@ -85,13 +85,12 @@ def test_passes_end_at_the_most_that_were_asked_for(monkeypatch):
         assert len(model.log_likelihoods_) == most + 1
 
 
-@pytest.mark.parametrize("form", ["diag", "full"])
-def test_components_far_from_the_centre_take_plain_steps(form):
+def test_components_far_from_the_centre_take_plain_steps():
     """Predicted likelihoods would lack the digits that a million deviations take."""
     rng = np.random.default_rng(0)
     means = np.array([[0.0, 0.0, 0.0], [3.0, 0.0, 0.0], [1e6, 0.0, 0.0], [1e6 + 3.0, 0.0, 0.0]])
     rows = means[rng.integers(4, size=80_000)] + rng.standard_normal((80_000, 3))
-    model = dca.GaussianMixture(4, form).fit(rows)
+    model = dca.GaussianMixture(4, "full").fit(rows)
     assert model.n_outliers_ == 0
     assert model.lower_bound_ == pytest.approx(model.score(rows), abs=2e-6)
     np.testing.assert_allclose(np.sort(model.means_[:, 0]), means[:, 0], atol=0.1)

@@ -115,7 +115,7 @@ def test_a_subspace_keeps_densities_of_the_covariance_it_stands_for():
 
 
 def test_the_fit_on_a_sample_needs_little_more_memory_than_the_sample():
-    rows = RNG.standard_normal((40_000, 130)) + 4.0 * RNG.integers(2, size=(40_000, 1))
+    rows = RNG.standard_normal((20_000, 130)) + 4.0 * RNG.integers(2, size=(20_000, 1))
     sample, settings = (
         RowSample(rows - 2.0, np.full(130, 2.0)),
         MixtureSettings(Settings(), "auto", None, 100, 1e-3, None, "auto"),

@@ -20,7 +20,7 @@ def rand(labels, model, X):
 @pytest.mark.parametrize(("k", "separation", "margin"), [(10, 2.5, 0.02)])
 def test_unequal_mixtures_are_found_as_if_started_from_the_truth(k, separation, margin):
     found, best, single = [], [], []
-    for seed in range(3):
+    for seed in range(2):
         X, labels, fresh, truth = planted_mixture(3000, 30, k, separation, seed)
         ideal = Reference(k, covariance_type="diag", max_iter=300, **truth).fit(X)
         start = Reference(k, covariance_type="diag", init_params="k-means++", random_state=seed).fit(X)
@@ -50,7 +50,7 @@ def test_the_papers_protocol_beats_ten_starts_of_k_means():
 
 def test_seeds_give_one_partition():
     X, labels, _, _ = planted_mixture(1500, 30, 6, 4.0, 1)
-    parts = [dca.GaussianMixture(6, random_state=seed).fit(X).predict(X) for seed in range(4)]
+    parts = [dca.GaussianMixture(6, random_state=seed).fit(X).predict(X) for seed in range(3)]
     assert min(adjusted_rand_score(parts[0], part) for part in parts[1:]) > 0.99
     assert adjusted_rand_score(labels, parts[0]) > 0.9
 
@@ -119,7 +119,7 @@ def test_variances_of_very_unlike_size_are_drawn_to_nothing():
 def test_features_that_nearly_depend_on_each_other_are_not_drawn_apart(form):
     """One row's worth of a target is more than all that some directions vary by: held-out density, over draws."""
     lost = []
-    for seed in range(3):
+    for seed in range(2):
         rng = np.random.default_rng(seed)
         factors = np.linalg.qr(rng.standard_normal((2, 5, 5)))[0] * 10.0 ** np.linspace(-1.5, 1.5, 5)
         factors = factors[[0, 0]] if form == "tied" else factors
@@ -142,7 +142,7 @@ def test_sorted_rows_are_sampled_well(monkeypatch):
     assert model.lower_bound_ == pytest.approx(full.lower_bound_, abs=0.01)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_fewer_rows_than_features_make_no_covariance_that_is_nearly_singular(seed):
     """Rows left out kept their part in the means, so that the others told them: densities of new rows were e^-4e8."""
     rng = np.random.default_rng(seed)

@@ -14,6 +14,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import dask_dca as dca
 from dask_dca.errors import InvalidParameterError
+from dask_dca.models.mixture import fit as mixture_fit
 from tests.models.mixture.data import FITTED, mixture_bits, planted_mixture
 
 
@@ -32,13 +33,12 @@ def heavy_mixture(n, p, k, degrees, separation=6.0, seed=0, full=False):
 
 
 @pytest.mark.parametrize(
-    ("n", "p", "k", "degrees", "full", "seeds"),
-    [(1500, 5, 4, 3, False, 2), (2000, 10, 5, 4, True, 2), (2500, 20, 8, 5, False, 4)],
+    ("n", "p", "k", "degrees", "full"), [(1500, 5, 4, 3, False), (1200, 8, 4, 4, True), (1200, 20, 4, 5, False)]
 )
-def test_heavy_tails_are_found_and_clusters_with_them(n, p, k, degrees, full, seeds):
+def test_heavy_tails_are_found_and_clusters_with_them(n, p, k, degrees, full):
     """Normal components lose .1 to .4 of adjusted Rand, and half a nat of every row held out."""
     gains, risen = [], []
-    for seed in range(seeds):
+    for seed in range(2):
         X, labels, test = heavy_mixture(n, p, k, degrees, seed=seed, full=full)
         model, normal = (dca.GaussianMixture(k, tails=tails).fit(X) for tails in ("auto", "normal"))
         assert abs(model.degrees_of_freedom_ - degrees) <= 2.0
@@ -51,7 +51,7 @@ def test_heavy_tails_are_found_and_clusters_with_them(n, p, k, degrees, full, se
     assert min(risen) > 0.2
 
 
-@pytest.mark.parametrize(("seed", "unequal"), [(0, 0.0), (1, 0.4), (2, 0.0), (3, 0.4)])
+@pytest.mark.parametrize(("seed", "unequal"), [(0, 0.0), (1, 0.4)])
 def test_normal_mixtures_stay_what_they_are_to_the_bit(seed, unequal):
     X, *_ = planted_mixture(1200, 8, 4, 3.0, seed=seed, unequal=unequal)
     model = dca.GaussianMixture(4).fit(X)
@@ -123,7 +123,7 @@ def test_densities_are_those_of_scipy(form):
 
 @pytest.mark.parametrize(
     ("form", "n"),  # in several digits, and in one
-    [("diag", 1500), ("full", 1500), ("spherical", 1500), ("subspace", 1500), ("full", 4200), ("tied-spherical", 4200)],
+    [("diag", 1500), ("spherical", 1500), ("subspace", 1500), ("full", 4200), ("tied-spherical", 4200)],
 )
 def test_any_chunks_give_the_same_bits(form, n):
     model, X, _ = _fitted(form, n)
@@ -151,8 +151,9 @@ def test_passes_lead_to_where_the_likelihood_is_flat(form, n):
         np.testing.assert_allclose(np.diag(own), np.diag(scale), rtol=0.1)
 
 
-def test_corrected_passes_of_more_rows_than_the_sample():
-    X, *_ = heavy_mixture(70_000, 4, 4, 4, separation=3.0)
+def test_corrected_passes_of_more_rows_than_the_sample(monkeypatch):
+    monkeypatch.setattr(mixture_fit, "_SAMPLE_ROWS", 8000)
+    X, *_ = heavy_mixture(24_000, 4, 4, 4, separation=3.0)
     start, one, many = (
         dca.GaussianMixture(4, "diag", tails="heavy", max_iter=most, tol=0.0).fit(X) for most in (0, 1, 8)
     )

@@ -21,8 +21,7 @@ def fitted(X, weights=None, form="diag", **options):
     return dca.GaussianMixture(3, form, **options).fit(X, sample_weight=weights)
 
 
-@pytest.mark.parametrize("reg_covar", ["auto", 1e-6])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("form", "reg_covar"), [*((form, "auto") for form in FORMS), ("auto", 1e-6), ("full", 1e-6)])
 def test_whole_weights_are_copies(form, reg_covar):
     X, weights = clusters()
     one = fitted(X, weights, form, reg_covar=reg_covar)
@@ -36,8 +35,7 @@ def test_whole_weights_are_copies(form, reg_covar):
     assert abs(one.means_ - fitted(X, None, form, reg_covar=reg_covar).means_).max() > 1e-3  # which weights do change
 
 
-@pytest.mark.parametrize("form", ["full", "tied", "spherical"])
-@pytest.mark.parametrize("scale", [1.0, 0.37])
+@pytest.mark.parametrize(("form", "scale"), [("full", 1.0), ("tied", 0.37), ("spherical", 0.37)])
 def test_any_chunks_of_data_and_weights_give_the_same_bits(form, scale):
     X, weights = clusters()
     expected = fitted_bytes(fitted(X, scale * weights, form))

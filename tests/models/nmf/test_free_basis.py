@@ -135,7 +135,7 @@ def test_digits_are_fitted_as_well_as_by_the_best_of_five_starts_of_a_peer():
     X = load_digits().data
     starts = [{"init": "random" if i else None, "random_state": i} for i in range(5)]
     best = min(decomposition.NMF(20, **start).fit(X).reconstruction_err_ for start in starts)
-    errors = [dca.NMF(20, basis="free", random_state=i).fit(X).reconstruction_err_ for i in range(4)]
+    errors = [dca.NMF(20, basis="free", random_state=i).fit(X).reconstruction_err_ for i in range(3)]
     assert max(errors) ** 2 < 1.002 * best**2  # 1.005 if components are added before others are taken away
     assert np.mean(np.square(errors)) < best**2
 
@@ -260,7 +260,7 @@ def test_saved_and_loaded(tmp_path):
     ],
 )
 def test_a_killed_fit_goes_on_with_the_same_bits(given, tmp_path, sampled):
-    X = da.from_array(blends(), chunks=(300, -1))
+    X = da.from_array(blends(400), chunks=(150, -1))
     expected = bits(dca.NMF(5, **given).fit(X))
     model = dca.NMF(5, checkpoint=str(tmp_path / "kept"), **given)
     assert bits(model.fit(X)) == expected

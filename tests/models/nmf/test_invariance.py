@@ -70,19 +70,19 @@ def test_any_chunking_gives_the_same_bits_in_float64(data):
 
 
 @given(st.data())
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_any_chunking_gives_the_same_bits_in_float32(data):
     assert_same_for_a_chunking(data, np.float32)
 
 
 @given(st.data())
-@settings(max_examples=10)
+@settings(max_examples=6)
 def test_any_chunking_gives_the_same_bits_with_the_papers_method(data):
     assert_same_for_a_chunking(data, data.draw(st.sampled_from([np.float32, np.float64])), "paper")
 
 
 @given(st.data())
-@settings(max_examples=10)
+@settings(max_examples=6)
 def test_any_chunking_gives_the_same_bits_for_data_of_any_sign(data):
     matrix = data.draw(matrices())
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
@@ -123,7 +123,7 @@ def test_dask_arrays_of_sparse_blocks_agree_with_dense(method, form, chunks):
     np.testing.assert_allclose(found, whole.transform(X), rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize(("n", "p"), [(60, 200), (300, 1000), (2100, 2060)])
+@pytest.mark.parametrize(("n", "p"), [(60, 200), (300, 1000)])
 def test_wide_data_give_the_same_bits_and_their_anchors(n, p):
     X, anchors = planted(n, p, 5, dtype=np.float32)
     chunked = da.from_array(X, chunks=(n // 3 + 1, p // 2 + 3))
@@ -145,7 +145,7 @@ def test_samples_that_hold_no_usable_row_do_not_change_the_bits():
 
 
 @given(seed=st.integers(0, 10**6), k=st.integers(2, 6), noise=st.sampled_from([0.0, 0.02]))
-@settings(max_examples=10)
+@settings(max_examples=6)
 def test_permuting_rows_permutes_the_anchors(seed, k, noise):
     X, _ = planted(200, 15, k, seed, noise=noise)
     order = np.random.default_rng(seed).permutation(len(X))
@@ -157,7 +157,7 @@ def test_permuting_rows_permutes_the_anchors(seed, k, noise):
 
 
 @given(matrix=matrices(), seed=st.integers(0, 10**6), most=st.sampled_from([3, 60]))
-@settings(max_examples=10)
+@settings(max_examples=6)
 def test_scaling_rows_by_powers_of_two_changes_nothing(matrix, seed, most):
     powers = np.random.default_rng(seed).integers(-most, most + 1, len(matrix.X))
     X = matrix.X[matrix.X.any(axis=1)]
@@ -173,7 +173,7 @@ def test_scaling_rows_by_powers_of_two_changes_nothing(matrix, seed, most):
 
 
 @given(seed=st.integers(0, 10**6), scale=st.sampled_from([1e-12, 1e12, 1e-100, 1e100, 1e-290, 1e290]))
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_scaling_all_data_changes_no_anchor(seed, scale):
     """user-reports 45: thresholds are relative, so amperes or picoamperes are the same."""
     X, _ = planted(150, 10, 4, seed)
@@ -188,7 +188,7 @@ def test_scaling_all_data_changes_no_anchor(seed, scale):
 
 
 @given(seed=st.integers(0, 10**6), method=st.sampled_from(["robust", "paper"]))
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_duplicating_all_rows_keeps_the_first_of_each_anchor(seed, method):
     X, anchors = planted(100, 10, 4, seed)
     found = dca.find_anchors(np.vstack([X, X, 4.0 * X]), 4, method=method, n_subproblems=200)
@@ -196,7 +196,7 @@ def test_duplicating_all_rows_keeps_the_first_of_each_anchor(seed, method):
 
 
 @given(seed=st.integers(0, 10**6), n_zero=st.integers(1, 40))
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_all_zero_rows_are_left_out_and_counted(seed, n_zero):
     X, anchors = planted(100, 10, 4, seed)
     where = np.sort(np.random.default_rng(seed).integers(0, len(X) + 1, n_zero))
@@ -208,7 +208,7 @@ def test_all_zero_rows_are_left_out_and_counted(seed, n_zero):
 
 
 @given(seed=st.integers(0, 10**6), n_zero=st.integers(1, 20))
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_all_zero_columns_keep_the_anchors(seed, n_zero):
     X, anchors = planted(100, 10, 4, seed)
     where = np.random.default_rng(seed).integers(0, X.shape[1] + 1, n_zero)

@@ -62,7 +62,7 @@ def test_anchors_are_found_and_holes_filled_where_entries_are_missing_at_random(
 @pytest.mark.parametrize("noise", [0.0, 0.05])
 def test_the_number_of_anchors_is_chosen_by_entries_that_are_held_out(even, noise):
     """Rows of one height lie in an affine space, whose mean is a direction of its own; others do not."""
-    for seed in range(3):
+    for seed in range(2):
         X, _, rng = planted(seed, k=3 + seed, noise=noise)
         X = X / X.sum(axis=1, keepdims=True) if even else X
         assert dca.NMF().fit(with_random_holes(X, 0.3, rng)).n_components_ == 3 + seed
@@ -103,7 +103,7 @@ def test_the_warning_counts_entries_of_the_model():
 
 @pytest.mark.filterwarnings("ignore::dask_dca.errors.FewerAnchorsWarning")
 @given(st.data())
-@settings(max_examples=5)
+@settings(max_examples=3)
 def test_any_chunking_gives_the_same_bits(data):
     X, _, rng = planted(data.draw(st.integers(0, 9)), n=120, p=12, k=3)
     holes = with_random_holes(X, data.draw(st.sampled_from([0.02, 0.3])), rng)
@@ -353,7 +353,7 @@ def mixed(seed, n=800, p=40, k=4):
 
 @pytest.mark.parametrize(("basis", "most"), [("rays", 0.5), ("auto", 0.5), ("free", 2.5)])
 def test_other_bases_are_found_where_entries_are_missing_as_where_none_is(basis, most):
-    for seed in range(3):
+    for seed in range(2):
         X, holes, rays = mixed(seed)
         model, complete = dca.NMF(4, basis=basis).fit(holes), dca.NMF(4, basis=basis).fit(X)
         assert angles(model.components_, rays).mean() < most  # anchors: 5
@@ -373,11 +373,10 @@ def test_other_bases_are_found_where_entries_are_missing_as_where_none_is(basis,
 def test_other_bases_of_rows_with_holes_have_the_same_bits_for_any_chunking(basis):
     _, holes, _ = mixed(0)
     whole = dca.NMF(4, basis=basis).fit(holes)
-    for chunks in ((130, 17), (len(holes), 40)):
-        chunked = da.from_array(holes, chunks=chunks)
-        parts = dca.NMF(4, basis=basis).fit(chunked)
-        assert bits(parts) == bits(whole)
-        np.testing.assert_array_equal(parts.transform(chunked).compute(), whole.transform(holes))
+    chunked = da.from_array(holes, chunks=(130, 17))
+    parts = dca.NMF(4, basis=basis).fit(chunked)
+    assert bits(parts) == bits(whole)
+    np.testing.assert_array_equal(parts.transform(chunked).compute(), whole.transform(holes))
 
 
 @pytest.mark.parametrize("options", [{"beta_loss": "kullback-leibler"}, {"alpha_W": 1e-5}])

@@ -54,7 +54,7 @@ def test_a_flat_start_is_no_simplex():
     assert enclosing_simplex(np.random.default_rng(0).dirichlet(np.ones(3), 50), pyramid, 0.0) is None
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("noise", "most"), [(0.0, 0.1), (0.02, 0.5), (0.06, 1.6)])
 def test_rays_are_found_where_no_row_is_pure(seed, noise, most):
     X, rays = mixtures(seed, noise=noise)
@@ -66,7 +66,7 @@ def test_rays_are_found_where_no_row_is_pure(seed, noise, most):
     np.testing.assert_allclose(model.reconstruction_err_, model.reconstruction_err(X), rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("noise", [0.0, 0.02])
 def test_pure_rows_stay_the_basis(seed, noise):
     X, rays = mixtures(seed, noise=noise, pure=10)
@@ -136,8 +136,7 @@ def test_one_component_is_a_row():
     np.testing.assert_array_equal(model.components_, X[model.anchor_indices_])
 
 
-@pytest.mark.parametrize("k", [4, 5])
-@pytest.mark.parametrize("basis", ["auto", "rays"])
+@pytest.mark.parametrize(("basis", "k"), [("auto", 5), ("rays", 4)])
 def test_more_anchors_than_rays_keep_rows(basis, k):
     """Without noise they span a simplex of rounding, around which no rays explain the data."""
     rng = np.random.default_rng(0)

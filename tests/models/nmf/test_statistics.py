@@ -189,7 +189,7 @@ def test_what_is_explained_of_a_sample_is_near_what_is_explained_of_all_rows():
     off = []
     for seed in range(12):
         rng = np.random.default_rng(100 + seed)
-        X = rng.dirichlet(np.full(5, 0.3), 50_000) @ rng.random((5, 50))
+        X = rng.dirichlet(np.full(5, 0.3), 20_000) @ rng.random((5, 50))
         bad = rng.random(len(X)) < 0.02
         X[bad] = 2.0 * rng.random((int(bad.sum()), 50))
         model = dca.NMF(5).fit(X)
@@ -219,7 +219,7 @@ def counted(k, noise, seed):
 @pytest.mark.parametrize("noise", [0.0, 0.05, 0.1])
 @pytest.mark.parametrize("k", [3, 10, 20])
 def test_the_range_of_auto_is_one_number_where_the_data_are_clear(k, noise):
-    assert [counted(k, noise, seed) for seed in range(3)] == [(k, (k, k))] * 3
+    assert [counted(k, noise, seed) for seed in range(2)] == [(k, (k, k))] * 2
 
 
 def test_the_range_of_auto_is_wide_where_noise_hides_the_number():

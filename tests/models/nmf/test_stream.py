@@ -36,7 +36,7 @@ def mixtures(n=300, p=12, k=4, seed=0):
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_any_batches_and_chunks_in_any_order_give_the_same_bits(data):
     matrix = data.draw(matrices())
     X = matrix.X
