@@ -159,7 +159,7 @@ def test_a_worker_killed_in_transform_changes_no_coefficient(client, data, tmp_p
     X, _ = data
     model = dca.NMF(5).fit(X)
     marker = tmp_path / "killed"
-    found = model.transform(faulty(X, "array", marker)).compute()
+    found = model.transform(faulty(X, "dca-transform", marker)).compute()
     assert marker.exists()
     np.testing.assert_allclose(found, model.transform(X), atol=1e-6, rtol=1e-6)
 
