@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     Descent = Callable[[Floats, Floats, Floats | None, int], Floats]
 
 _CORPUS_SHARE: Final = 0.01  # share of the corpus's word probabilities in smoothed topics
+_TINY: Final = float(np.finfo(np.float64).tiny)  # avoids division by zero
 _TOPICS_PER_GENERAL: Final = 16  # one general topic is made for this many topics
 _SHARPENING_POWER: Final = 2.5  # power of the ratio of a word's probability to that in the corpus
 _MIN_PROBABILITY: Final = 1e-15  # minimum probability of a word in a topic that is sharpened
@@ -317,9 +318,10 @@ def updated_topics(topics: Floats, counts: Floats, prior: Floats, power: float =
     """
     if power != 1.0:  # without pseudo-words, whose over-relaxation would oscillate
         whole = counts.sum(axis=0)
-        factor = np.divide(counts, topics * whole, out=np.ones_like(counts), where=topics > 0.0)
+        expected = topics * whole
+        factor = np.divide(counts, expected, out=np.ones_like(counts), where=expected > 0.0)
         counts = counts * factor ** (power - 1.0)
-        counts *= whole / counts.sum(axis=0)
+        counts *= whole / np.maximum(counts.sum(axis=0), _TINY)
     counts = counts + prior[:, None]
     words = counts.sum(axis=0)
     return counts / words, words

@@ -254,11 +254,12 @@ def _relative_gap(values: Floats, k: int) -> float:
 
 def _cut_graph(coded: CodedSample, codes: Codes, seen: GraphSpectrum, settings: ClusterSettings) -> GraphCut:
     """Cluster the embedded codes by k-means."""
-    rows = coded.rows
-    nodes = _weighted_eigenvectors(seen, coded.n_wanted)
-    labels, centres = _k_means_from_ward(embed(codes, nodes), coded.chosen, coded.n_wanted)
+    rows, nodes = coded.rows, _weighted_eigenvectors(seen, coded.n_wanted)
+    placed = embed(codes, nodes)
+    labels, centres = _k_means_from_ward(placed, coded.chosen, coded.n_wanted)
     if settings.max_iter and len(centres) < min(coded.n_wanted, len(distinct_rows(np.rint(rows / _MIN_DISTANCE)))):
         labels, centres = _k_means_from_ward(rows, coded.chosen, coded.n_wanted)  # codes of very few rows may coincide
+        centres = np.stack([placed[labels == j].mean(axis=0) for j in range(len(centres))])
     return GraphCut(nodes, labels, centres)
 
 
