@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.process import one_blas_thread
-from dask_dca.errors import InvalidParameterError
+from dask_dca.errors import InvalidParameterError, MissingEntriesWarning, warn
 from dask_dca.models.em import Refined, count_in_init, expectation_maximisation
 from dask_dca.models.kalman.em import StateSums, estimate_q, estimate_r, m_step, solve_normal_equations
 from dask_dca.models.kalman.fit import (
@@ -125,9 +125,20 @@ def fit_from_system(
         system, seen = refined.seen
         found = in_data_units(system, sample.scale)
     kept = {name: getattr(start, name) for name in PARAMETERS.values() if name not in learnt}
-    if look.missing and "observation_covariance" in kept:
-        kept["observation_covariance"] = diagonal_of(kept["observation_covariance"])
+    if look.missing:
+        _warn_of_dropped_covariances(start.observation_covariance)
+        if "observation_covariance" in kept:
+            kept["observation_covariance"] = diagonal_of(kept["observation_covariance"])
     return Refined(replace(found, **kept), seen, refined.log_likelihoods, refined.converged)
+
+
+def _warn_of_dropped_covariances(noise: Floats) -> None:
+    if noise.ndim == 2 and (noise != np.diag(diagonal_of(noise))).any():
+        msg = (
+            "entries of X are missing, so that observation_covariance_ is diagonal: the covariances between channels "
+            f"of the start, up to {np.abs(noise - np.diag(diagonal_of(noise))).max():.3g}, are left out"
+        )
+        warn(msg, MissingEntriesWarning)
 
 
 def partial_m_step(sums: StateSums, before: LinearSystem, learnt: frozenset[str]) -> LinearSystem:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import dask_dca as dca
-from dask_dca.errors import DCAError
+from dask_dca.errors import DCAError, MissingEntriesWarning
 from tests.contract.entries import fitted_bytes as bits
 
 pykalman = pytest.importorskip("pykalman")
@@ -124,3 +124,7 @@ def test_a_full_r_of_frames_with_holes_is_refused():
     with pytest.raises(DCAError, match="needs complete frames"):
         dca.KalmanFilter(init=START, covariance_type="full").fit(gone)
     assert dca.KalmanFilter(init=START, covariance_type="diag").fit(X).observation_covariance_.shape == (3,)
+    for params in ("all", "transition_matrices"):  # R is not learnt there, and yet not what was given
+        model = dca.KalmanFilter(init=dict(START, observation_covariance=np.eye(3) + 0.5), params=params)
+        with pytest.warns(MissingEntriesWarning, match=r"between channels of the start, up to 0\.5, are left out"):
+            assert model.fit(gone).observation_covariance_.shape == (3,)
