@@ -6,22 +6,22 @@ ENGINE = (
     Mutation(
         "all-zero rows of the last tile alone are counted",
         "engine/tiles.py",
-        "census.zero_rows += int(empty.sum())",
-        "census.zero_rows = int(empty.sum())",
+        "row_counts.zero_rows += int(empty.sum())",
+        "row_counts.zero_rows = int(empty.sum())",
         (f"{INVARIANCE}::test_any_chunking_gives_the_same_bits_in_float64",),
     ),
     Mutation(
         "all-zero rows count as rows behind the axis",
         "engine/tiles.py",
-        "census.behind_rows += int((~empty).sum())",
-        "census.behind_rows += len(empty)",
+        "row_counts.behind_rows += int((~empty).sum())",
+        "row_counts.behind_rows += len(empty)",
         (BAD, "models/nmf/test_statistics.py"),
     ),
     Mutation(
         "counts of the last block alone are kept",
         "anchoring/divide.py",
-        "census = sum((part.census for part in parts), RowCounts())\n    best = ",
-        "census = parts[-1].census\n    best = ",
+        "row_counts = sum((part.row_counts for part in parts), RowCounts())\n    best = ",
+        "row_counts = parts[-1].row_counts\n    best = ",
         (DIVIDE, f"{INVARIANCE}::test_any_chunking_gives_the_same_bits_in_float64"),
     ),
     Mutation(

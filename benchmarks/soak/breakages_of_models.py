@@ -138,8 +138,8 @@ MODELS = (
     Mutation(
         "likelihoods of pieces add up twice",
         "models/hmm/recursions.py",
-        "now = now - likelihood",
-        "now = now - 0.0",
+        "now = _rescale(now, likelihood)",
+        "now = _rescale(now, 0.0)",
         (MARKOV,),
     ),
     Mutation(

@@ -231,7 +231,7 @@ class _Found(Summed):
     extremes: votes.ArgBest
     n_observed: int
     n_unobserved_rows: int
-    census: RowCounts
+    row_counts: RowCounts
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ class _State:
     directions: Directions
 
 
-def read_incomplete(columns: Any, start: int, *, nonnegative: bool, census: RowCounts) -> Any:
+def read_incomplete(columns: Any, start: int, *, nonnegative: bool, row_counts: RowCounts) -> Any:
     """Cut a block into tiles of rows with missing entries.
 
     Yields row numbers (m,), rows (m, p) with zeros for missing entries, and the mask (m, p) of observed entries; the
@@ -253,7 +253,7 @@ def read_incomplete(columns: Any, start: int, *, nonnegative: bool, census: RowC
         mask = ~np.isnan(rows)
         np.putmask(rows, ~mask, 0.0)
         require_squares(rows, numbers)
-        yield numbers, clip_rounding(rows, numbers, census) if nonnegative else rows, mask
+        yield numbers, clip_rounding(rows, numbers, row_counts) if nonnegative else rows, mask
 
 
 def incomplete_anchors(
@@ -384,17 +384,19 @@ def _make_plan(sample: Floats, n_anchors: int, nonnegative: bool) -> _Plan:
 def _divide_block(state: _State, start: int, *columns: Any) -> _Found:
     plan, directions = state.plan, state.directions.regenerate()
     best = votes.ArgBest.empty(2 * len(directions), directions.shape[1])
-    census, space = RowCounts(), Workspace()
+    row_counts, space = RowCounts(), Workspace()
     n_observed = n_unobserved_rows = 0
-    for numbers, rows, mask in read_incomplete(columns, start, nonnegative=plan.reading.nonnegative, census=census):
+    for numbers, rows, mask in read_incomplete(
+        columns, start, nonnegative=plan.reading.nonnegative, row_counts=row_counts
+    ):
         seen, there = mask.any(axis=1), rows.any(axis=1)
         n_observed, n_unobserved_rows = n_observed + int(mask.sum()), n_unobserved_rows + int((~seen).sum())
         some = slice(None) if there.all() else there
         where, ahead = plan.places(posterior_means_of_tile(plan.model, rows[some], mask[some], space))
-        census.zero_rows += int((seen & ~there).sum())
-        census.behind_rows += int((~ahead).sum())
+        row_counts.zero_rows += int((seen & ~there).sum())
+        row_counts.behind_rows += int((~ahead).sum())
         best = votes.extremes(where[ahead], numbers[some][ahead], directions, best)
-    return _Found(best, n_observed, n_unobserved_rows, census)
+    return _Found(best, n_observed, n_unobserved_rows, row_counts)
 
 
 def _choose_rows(best: votes.ArgBest, n_planes: int, plan: _Plan, n_anchors: int) -> tuple[Numbers, Floats]:
@@ -416,7 +418,7 @@ def _certify(
         (voted.rows, voted.votes),
         s,
         curve=votes.coverage_curve(votes.shortfalls(places, np.concatenate([fresh, -fresh]), heights)),
-        census=found.census,
+        row_counts=found.row_counts,
         sample=fill_rows(plan.model, evaluation_rows(sample), plan.reading.nonnegative),
         rows=filled,
         n_unobserved_rows=found.n_unobserved_rows,

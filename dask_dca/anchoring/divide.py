@@ -45,7 +45,7 @@ class Divided:
 
     votes: VoteHistogram
     fresh: Floats  # (2, f) greatest heights along the fresh directions and along their opposites
-    census: RowCounts
+    row_counts: RowCounts
     numbers: Numbers  # (b,) of the candidates in `rows`, increasing
     rows: NDArray[Any]  # (b, p) candidates, unscaled; b = 0 if they were not brought along
     outlying: Outlying  # rows furthest outside the subspace, if they were asked for
@@ -57,7 +57,7 @@ class _GroupExtremes:
 
     extremes: votes.ArgBest
     n_planes: int  # number of planes; their directions come first, then fresh ones
-    census: RowCounts
+    row_counts: RowCounts
     numbers: Numbers  # (b,) of the extreme rows in `rows`, increasing
     rows: NDArray[Any]  # (b, p) extreme rows, unscaled
     outlying: Outlying
@@ -187,26 +187,26 @@ class _Screened:
     positions: NDArray[Any]
     margins: Floats
     scores: Floats
-    census: RowCounts
+    row_counts: RowCounts
 
 
 def _screen_block(state: _State, start: int, *columns: Any) -> _Screened:
     """Compute approximate positions once for all groups of planes."""
-    found, census = prepare_screen(state.frame), RowCounts()
+    found, row_counts = prepare_screen(state.frame), RowCounts()
     near = [(np.zeros((0, len(state.planes.scales)), dtype=np.float32), np.zeros(0), np.zeros(0))]
     near += [
-        approximate_positions(_read_rows(state, slab, numbers, census), found, state.typical_height)
+        approximate_positions(_read_rows(state, slab, numbers, row_counts), found, state.typical_height)
         for numbers, slab in slabs(columns, start)
     ]
     positions, margins, scores = zip(*near, strict=True)
-    return _Screened(np.concatenate(positions), np.concatenate(margins), np.concatenate(scores), census)
+    return _Screened(np.concatenate(positions), np.concatenate(margins), np.concatenate(scores), row_counts)
 
 
-def _read_rows(state: _State, slab: NDArray[Any], numbers: Numbers, census: RowCounts) -> NDArray[Any]:
+def _read_rows(state: _State, slab: NDArray[Any], numbers: Numbers, row_counts: RowCounts) -> NDArray[Any]:
     """Clip negative entries that are rounding errors, and count them, where data must be non-negative."""
     if not state.reading.nonnegative or slab.min(initial=0.0) >= 0.0:
         return slab
-    return clip_rounding(slab.astype(np.float64), numbers, census)
+    return clip_rounding(slab.astype(np.float64), numbers, row_counts)
 
 
 def _divide_block(
@@ -216,7 +216,7 @@ def _divide_block(
     count = state.planes.count
     own = group.range_of(count)
     directions = state.planes.regenerate()[np.concatenate([own, count + group.range_of(state.planes.fresh)])]
-    rough, best, census = directions.astype(np.float32), state.seen_extremes.get(group.number), RowCounts()
+    rough, best, row_counts = directions.astype(np.float32), state.seen_extremes.get(group.number), RowCounts()
     best = best or votes.ArgBest.empty(2 * len(directions), directions.shape[1])
     screened = _concatenate(shared) if shared else None
     typical_height = state.typical_height if group.number == 0 else 0.0
@@ -231,14 +231,14 @@ def _divide_block(
             where = surviving_rows(best, screened.positions[here], screened.margins[here], rough, space)
             scores = screened.scores[here]
         else:
-            rows = _read_rows(state, slab, numbers, census)
+            rows = _read_rows(state, slab, numbers, row_counts)
             if len(rows) > 2 * len(directions):  # otherwise most rows are extreme
                 screen = screen or prepare_screen(state.frame)
                 positions, margins, scores = approximate_positions(rows, screen, typical_height, space)
                 where = surviving_rows(best, positions, margins, rough, space)
         for some in (where[i : i + _EXACT_ROWS] for i in range(0, len(where), _EXACT_ROWS)):
             exact_rows = _read_rows(state, rows[some].astype(np.float64, copy=False), numbers[some], RowCounts())
-            best = _compare_exactly(state, best, exact_rows, numbers[some], directions, census)
+            best = _compare_exactly(state, best, exact_rows, numbers[some], directions, row_counts)
         if typical_height > 0.0:
             outlying = _update_outlying(state, outlying, rows, numbers, scores, screen)
             single = screen is not None and screen.table.dtype == np.float32
@@ -249,8 +249,8 @@ def _divide_block(
         state.seen_outlying[outlying.rows.dtype] = outlying
     wanted = np.unique(votes.voted_rows(best, len(own)))
     wanted = wanted[(wanted >= start) & (wanted < start + columns[0].shape[0])]
-    census += RowCounts() if screened is None else screened.census
-    return _GroupExtremes(best, len(own), census, *_candidate_rows(state, wanted, start, columns), outlying)
+    row_counts += RowCounts() if screened is None else screened.row_counts
+    return _GroupExtremes(best, len(own), row_counts, *_candidate_rows(state, wanted, start, columns), outlying)
 
 
 def _update_outlying(
@@ -290,16 +290,16 @@ def _concatenate(parts: Sequence[_Screened]) -> _Screened:
     positions = np.concatenate([part.positions for part in parts])
     margins = np.concatenate([part.margins for part in parts])
     scores = np.concatenate([part.scores for part in parts])
-    return _Screened(positions, margins, scores, sum((part.census for part in parts), RowCounts()))
+    return _Screened(positions, margins, scores, sum((part.row_counts for part in parts), RowCounts()))
 
 
 def _compare_exactly(
-    state: _State, best: votes.ArgBest, rows: Floats, numbers: Numbers, directions: Floats, census: RowCounts
+    state: _State, best: votes.ArgBest, rows: Floats, numbers: Numbers, directions: Floats, row_counts: RowCounts
 ) -> votes.ArgBest:
     """Update the extremes by some rows, exactly; overwrites the rows."""
     usable = scale_in_place(rows, state.reading.axis, state.reading.even)
     if not usable.all():
-        count_unusable(rows[~usable], numbers[~usable], census)
+        count_unusable(rows[~usable], numbers[~usable], row_counts)
         rows, numbers = rows[usable], numbers[usable]
     return votes.extremes(coordinates(rows, state.frame), numbers, directions, best) if len(rows) else best
 
@@ -323,10 +323,10 @@ def _dtype_of(columns: Sequence[Any]) -> type[np.floating[Any]]:
 
 def _merge_extremes(parts: Sequence[_GroupExtremes]) -> _GroupExtremes:
     """Merge the extremes of one group of planes over blocks."""
-    census = sum((part.census for part in parts), RowCounts())
+    row_counts = sum((part.row_counts for part in parts), RowCounts())
     best = add_parts([part.extremes for part in parts])
     brought = _merge_candidate_rows(parts, best.rows)
-    return _GroupExtremes(best, parts[0].n_planes, census, *brought, add_parts([part.outlying for part in parts]))
+    return _GroupExtremes(best, parts[0].n_planes, row_counts, *brought, add_parts([part.outlying for part in parts]))
 
 
 def _merge_candidate_rows(parts: Sequence[_GroupExtremes | Divided], wanted: Numbers) -> tuple[Numbers, NDArray[Any]]:
@@ -342,7 +342,7 @@ def _count_votes(group: PlaneGroup, found: _GroupExtremes) -> Divided:
     """Count the votes of one group of planes, from its extremes over all rows."""
     histogram = votes.votes_of_extremes(found.extremes, found.n_planes)
     fresh = found.extremes.keys.reshape(2, -1)[:, found.n_planes :]
-    return Divided(histogram, fresh, found.census, found.numbers, found.rows, found.outlying)
+    return Divided(histogram, fresh, found.row_counts, found.numbers, found.rows, found.outlying)
 
 
 def _merge_divided(parts: Sequence[Divided]) -> Divided:
@@ -350,4 +350,4 @@ def _merge_divided(parts: Sequence[Divided]) -> Divided:
     histogram = votes.merge_histograms([part.votes for part in parts])
     fresh = np.concatenate([part.fresh for part in parts], axis=1)
     far = add_parts([part.outlying for part in parts])
-    return Divided(histogram, fresh, parts[0].census, *_merge_candidate_rows(parts, histogram.rows), far)
+    return Divided(histogram, fresh, parts[0].row_counts, *_merge_candidate_rows(parts, histogram.rows), far)

@@ -310,7 +310,7 @@ def _select(
         chosen_by,
         planes.n_hyperplanes,  # all are pointed, because they contain the reference axis
         curve=votes.coverage_curve(short),
-        census=found.census,
+        row_counts=found.row_counts,
         n_range=(min(counts), max(counts)),
         sample=evaluation_rows(view.raw),
     )

@@ -371,7 +371,7 @@ def _certify(voted: Voted, selected: LibrarySelection, numbers: Numbers, rows: F
         s,
         own=own,
         curve=curve,
-        census=found.census,
+        row_counts=found.row_counts,
         sample=evaluation_rows(view.raw),
         rows=rows,
         rare_rows=voted.rare,

@@ -40,7 +40,7 @@ class AngleVotes:
 
     votes: tuple[Numbers, Numbers]  # rows with a vote, increasing, and their numbers of votes
     n_pointed: int
-    census: RowCounts
+    row_counts: RowCounts
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ class _Extremes:
 
     best: ArgBest  # (2, s): greatest cosine, of the least angle; least cosine, negated
     spread: Floats  # (2, s) greatest signed angle, and minus the least
-    census: RowCounts
+    row_counts: RowCounts
 
     def __add__(self, other: _Extremes) -> _Extremes:
         spread = np.maximum(self.spread, other.spread)
-        return _Extremes(self.best + other.best, spread, self.census + other.census)
+        return _Extremes(self.best + other.best, spread, self.row_counts + other.row_counts)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _run_votes(rows: Rows, others: Rows | None, count: int, state: Any, run: Run
     outer = step(run, "state", _outside_state, state, found)
     groups = plane_groups(others, count)
     voted = Pass("divide", _outside_block, add_parts, groups=Groups(groups, _count_votes, _conquer))
-    return step(run, "votes", _add_census, run_pass(others, voted, outer, run), found)
+    return step(run, "votes", _add_row_counts, run_pass(others, voted, outer, run), found)
 
 
 def _make_state(ensemble: str, seed: int, count: int, sample: Floats, nonnegative: bool) -> _State:
@@ -102,13 +102,13 @@ def _outside_state(state: _State, found: _Extremes) -> _State:
     return replace(state, nonnegative=False, inner=(-found.best.keys[1], found.best.keys[0]))
 
 
-def _usable_cuts(state: _State, n_planes: int, start: int, columns: Sequence[Any], census: RowCounts) -> Any:
+def _usable_cuts(state: _State, n_planes: int, start: int, columns: Sequence[Any], row_counts: RowCounts) -> Any:
     for numbers, tile in tiles(columns, start, copy=False):
         if state.nonnegative:
-            tile = clip_rounding(tile, numbers, census)
+            tile = clip_rounding(tile, numbers, row_counts)
         require_finite(tile, numbers)
         usable: NDArray[np.bool_] = np.asarray(tile.any(axis=1))
-        count_unusable(tile[~usable], numbers[~usable], census)
+        count_unusable(tile[~usable], numbers[~usable], row_counts)
         step = max(16, _CUT_ENTRIES // n_planes)
         for begin in range(0, len(numbers), step):
             some = np.flatnonzero(usable[begin : begin + step]) + begin
@@ -125,14 +125,14 @@ def _angle_block(group: PlaneGroup, shared: Sequence[Any], state: _State, start:
     own = group.range_of(state.count)
     pairs = state.pairs(own, sum(part.shape[1] for part in columns))
     middle = planes.inner_products(state.middle[None], pairs)[0][0]
-    census = RowCounts()
+    row_counts = RowCounts()
     found = _no_extremes(len(own))
-    for numbers, rows in _usable_cuts(state, len(own), start, columns, census):
+    for numbers, rows in _usable_cuts(state, len(own), start, columns, row_counts):
         places = planes.inner_products(rows, pairs)[0]
         keys, turn = planes.cosine_keys(places), planes.signed_angles(places, middle)
         best = ArgBest.of_rows(np.stack([keys, -keys], axis=1), numbers)
         found += _Extremes(best, ArgBest.of_rows(np.stack([turn, -turn], axis=1), numbers).keys, RowCounts())
-    return replace(found, census=census)
+    return replace(found, row_counts=row_counts)
 
 
 def _outside_block(group: PlaneGroup, shared: Sequence[Any], state: _State, start: int, *columns: Any) -> _Extremes:
@@ -161,12 +161,12 @@ def _concatenate_planes(parts: Sequence[_Extremes]) -> _Extremes:
         np.concatenate(same, axis=-1)
         for same in zip(*((part.best.keys, part.best.rows, part.spread) for part in parts), strict=True)
     )
-    return _Extremes(ArgBest(keys, rows, np.zeros((*keys.shape, 0))), spread, parts[0].census)
+    return _Extremes(ArgBest(keys, rows, np.zeros((*keys.shape, 0))), spread, parts[0].row_counts)
 
 
 def _count_votes(group: PlaneGroup, found: _Extremes) -> AngleVotes:
     del group
-    return AngleVotes(votes.count_votes(*found.best.found), _n_pointed(found), found.census)
+    return AngleVotes(votes.count_votes(*found.best.found), _n_pointed(found), found.row_counts)
 
 
 def _n_pointed(found: _Extremes) -> int:
@@ -176,12 +176,12 @@ def _n_pointed(found: _Extremes) -> int:
 
 def _conquer(parts: Sequence[AngleVotes]) -> AngleVotes:
     counted = votes.merge_votes([part.votes for part in parts])
-    return AngleVotes(counted, sum(part.n_pointed for part in parts), parts[0].census)
+    return AngleVotes(counted, sum(part.n_pointed for part in parts), parts[0].row_counts)
 
 
-def _add_census(voted: AngleVotes, found: _Extremes) -> AngleVotes:
+def _add_row_counts(voted: AngleVotes, found: _Extremes) -> AngleVotes:
     """Votes for rows of Y, with the counts of X."""
-    return AngleVotes(voted.votes, _n_pointed(found), found.census)
+    return AngleVotes(voted.votes, _n_pointed(found), found.row_counts)
 
 
 def paper_anchors(
@@ -207,7 +207,7 @@ def paper_anchors(
 
 
 def _select(found: AngleVotes, s: int, n_anchors: int, missing: str, sample: Floats) -> AnchorResult:
-    facts = {"n_pointed": found.n_pointed, "census": found.census, "sample": evaluation_rows(sample)}
+    facts = {"n_pointed": found.n_pointed, "row_counts": found.row_counts, "sample": evaluation_rows(sample)}
     return select_by_votes(found.votes, s, n_anchors, missing, **facts)
 
 

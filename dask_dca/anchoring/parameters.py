@@ -124,22 +124,22 @@ def certify(
     *,
     own: Numbers | None = None,
     curve: Floats | None = None,
-    census: RowCounts | None = None,
+    row_counts: RowCounts | None = None,
     **more: Any,
 ) -> AnchorResult:
     """Make the result of anchoring, with the certificate by votes; all planes are pointed unless `more` says otherwise.
 
     chosen (k,): the anchors; candidates: rows with a vote, increasing, and their votes; own (k,): votes of the anchors,
-    if not all are candidates; curve (k,): coverage by the first anchors; census: counts of unusable rows.
+    if not all are candidates; curve (k,): coverage by the first anchors; row_counts: counts of unusable rows.
     """
     rows, counts = candidates
     own = counts[np.searchsorted(rows, chosen)] if own is None else own
     facts: dict[str, Any] = {"n_pointed": n_planes, "n_range": (len(chosen), len(chosen))}
     if curve is not None:
         facts |= {"coverage": float(curve[-1]), "coverage_curve": curve}
-    if census is not None:
-        facts |= {"n_zero_rows": census.zero_rows, "n_behind_rows": census.behind_rows}
-        facts |= {"n_clipped_entries": census.clipped_entries}
+    if row_counts is not None:
+        facts |= {"n_zero_rows": row_counts.zero_rows, "n_behind_rows": row_counts.behind_rows}
+        facts |= {"n_clipped_entries": row_counts.clipped_entries}
     return AnchorResult(
         indices=chosen,
         votes=own,

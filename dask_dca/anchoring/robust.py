@@ -307,7 +307,7 @@ def _certify(voted: Voted, fresh: Floats, chosen: Numbers, candidates: _Candidat
         histogram.n_subproblems,  # all pointed: the reference axis is inside the dual cone
         own=own,
         curve=votes.coverage_curve(short),
-        census=found.census,
+        row_counts=found.row_counts,
         sample=evaluation_rows(view.raw),
         rows=_available_rows(found, chosen, candidates.known),
         rare_rows=voted.rare,

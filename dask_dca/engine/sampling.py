@@ -222,7 +222,7 @@ class _State:
 
     numbers: Numbers  # sorted
     nonnegative: bool = False  # refuse negative entries
-    holes: bool = False  # allow missing entries
+    missing: bool = False  # allow missing entries
     dtype: np.dtype[Any] = _DOUBLE
 
 
@@ -247,20 +247,20 @@ def fetch_rows(
     run: Run,
     *,
     nonnegative: bool = False,
-    holes: bool = False,
+    missing: bool = False,
     dtype: np.dtype[Any] = _DOUBLE,
 ) -> Floats:
     """Fetch some rows (m, p) to the driver, in the order of their numbers.
 
     numbers: distinct, in any order; all rows if None; nonnegative: clip negative entries that are rounding errors, and
-    refuse others; holes: allow missing entries.
+    refuse others; missing: allow missing entries.
     """
     job = Pass("fetch", _fetch_block, stack_parts)
     if run.lazy and is_dask_collection(numbers):  # numbers are not known yet, so that all blocks are read
         found = run_pass(as_dask(rows), job, step(run, "state", _fetch_state, numbers, nonnegative), run)
     else:
         rows, wanted, blocks = _locate_rows(rows, numbers)
-        found = run_pass(rows, job, _State(wanted, nonnegative, holes, dtype), run, blocks=blocks)
+        found = run_pass(rows, job, _State(wanted, nonnegative, missing, dtype), run, blocks=blocks)
     return found if numbers is None else step(run, "fetch", _in_order, found, numbers)
 
 
@@ -283,16 +283,16 @@ def _in_order(values: Floats, numbers: Numbers) -> Floats:
 
 
 def hold_rows(
-    rows: Rows, numbers: Numbers | None, run: Run, finish: Callable[[Floats], T], *, holes: bool = False
+    rows: Rows, numbers: Numbers | None, run: Run, finish: Callable[[Floats], T], *, missing: bool = False
 ) -> Held[T]:
     """Assemble some rows and leave them on the cluster, for functions that are called there.
 
-    numbers: sorted, all rows if None; finish: function of the rows, which are float64, finite, and in order; holes:
+    numbers: sorted, all rows if None; finish: function of the rows, which are float64, finite, and in order; missing:
     entries may be missing, so that rows are not checked, and `finish` must do it.
     """
     rows, wanted, blocks = _locate_rows(rows, numbers)
     job = Pass("fetch", _fetch_block, stack_parts)
-    return hold_pass(rows, job, _State(wanted, holes=holes), run, finish, blocks=blocks)
+    return hold_pass(rows, job, _State(wanted, missing=missing), run, finish, blocks=blocks)
 
 
 def hold_rows_and_count(
@@ -304,7 +304,7 @@ def hold_rows_and_count(
     """
     wanted = np.arange(rows.n_rows) if numbers is None else numbers
     job = Pass("count", _fetch_and_count, stack_parts)
-    return hold_pass(rows, job, (_State(wanted, holes=True), count), run, partial(_finish_rows_and_count, finish))
+    return hold_pass(rows, job, (_State(wanted, missing=True), count), run, partial(_finish_rows_and_count, finish))
 
 
 def _fetch_and_count(state: tuple[_State, Callable[..., Any]], start: int, *columns: Any) -> tuple[Any, ...]:
@@ -352,10 +352,10 @@ def _persist_rows(rows: Rows, state: _State, blocks: Any, run: Run) -> Any:
 def _fetch_block(state: _State, start: int, *columns: Any) -> Floats:
     numbers, values = take_rows(columns, start, state.numbers)
     for where, tile in tiles([values], 0, copy=False):
-        if not state.holes:
+        if not state.missing:
             require_finite(tile, numbers[where])
         if state.nonnegative:
-            known = np.where(np.isnan(tile), 0.0, tile) if state.holes else tile
+            known = np.where(np.isnan(tile), 0.0, tile) if state.missing else tile
             clipped = clip_rounding(known, numbers[where], RowCounts())
             if clipped is not known:
                 np.copyto(tile, clipped, where=~np.isnan(tile))

@@ -46,22 +46,22 @@ class RowCounts(Summed):
     clipped_entries: int = 0
 
 
-def count_unusable(tile: Floats, numbers: Numbers, census: RowCounts) -> None:
+def count_unusable(tile: Floats, numbers: Numbers, row_counts: RowCounts) -> None:
     """Count rows that can't be scaled.
 
-    tile (m, p): such rows; numbers (m,): their row numbers; census: counts are added to it.
+    tile (m, p): such rows; numbers (m,): their row numbers; row_counts: is added to.
     Raises NotFiniteError: a row has NaN or infinite entries.
     """
     require_finite(tile, numbers)
     empty = ~tile.any(axis=1)
-    census.zero_rows += int(empty.sum())
-    census.behind_rows += int((~empty).sum())
+    row_counts.zero_rows += int(empty.sum())
+    row_counts.behind_rows += int((~empty).sum())
 
 
-def clip_rounding(tile: Floats, numbers: Numbers, census: RowCounts) -> Floats:
+def clip_rounding(tile: Floats, numbers: Numbers, row_counts: RowCounts) -> Floats:
     """Set negative entries that are rounding errors to zero, and count them.
 
-    tile (m, p); numbers (m,): row numbers, for the message; census: the count is added to it. Returns the tile itself
+    tile (m, p); numbers (m,): row numbers, for the message; row_counts: is added to. Returns the tile itself
     if nothing is negative, else a clipped copy.
     Raises InvalidInputError: an entry is below -1e-6 times its row's greatest magnitude.
     """
@@ -77,7 +77,7 @@ def clip_rounding(tile: Floats, numbers: Numbers, census: RowCounts) -> Floats:
             f"model needs non-negative entries; shift or clip the data first, for example {CLIP}"
         )
         raise InvalidInputError(msg)
-    census.clipped_entries += int((tile < 0.0).sum())
+    row_counts.clipped_entries += int((tile < 0.0).sum())
     return np.maximum(tile, 0.0)
 
 
@@ -243,21 +243,21 @@ def _fill(tile: NDArray[Any], columns: Sequence[Any], local: Numbers) -> None:
 
 
 def usable_tiles(
-    columns: Sequence[Any], start: int, reading: Reading, census: RowCounts
+    columns: Sequence[Any], start: int, reading: Reading, row_counts: RowCounts
 ) -> Iterator[tuple[Numbers, Floats]]:
     """Cut a block into tiles of rows scaled to height one; unusable rows are counted and left out.
 
-    census: counts are added to it. Yields the numbers (m,) of the usable rows, and the scaled rows (m, p).
+    row_counts: is added to. Yields the numbers (m,) of the usable rows, and the scaled rows (m, p).
     Raises NotFiniteError: an entry is not finite; InvalidInputError: one is negative, and `reading` refuses that.
     """
     for numbers, tile in tiles(columns, start):
         if reading.nonnegative:
-            tile = clip_rounding(tile, numbers, census)
+            tile = clip_rounding(tile, numbers, row_counts)
         usable = scale_in_place(tile, reading.axis, reading.even)
         if usable.all():
             yield numbers, tile
             continue
-        count_unusable(tile[~usable], numbers[~usable], census)
+        count_unusable(tile[~usable], numbers[~usable], row_counts)
         if usable.any():
             yield numbers[usable], tile[usable]
 

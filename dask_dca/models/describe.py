@@ -94,12 +94,12 @@ def describe(model: Any) -> str:
     several = getattr(model, "n_sequences_", 1)
     missing = getattr(model, "n_missing_entries_", 0)
     lacking = "1 entry of the rows of the fit is" if missing == 1 else f"{missing} entries of the rows of the fit are"
-    holes = [f"{lacking} missing. {model._missing_note}"] * (missing > 0)
+    note = [f"{lacking} missing. {model._missing_note}"] * (missing > 0)
     lines = [f"Fitted to {several} sequences: pass the lengths of other data, too (--lengths or lengths=)."] * (
         several > 1
     )
     passes = f"The fit read all rows {read}; samples of them are not counted."
-    return "\n".join([*model._describe(), *holes, *lines, passes])
+    return "\n".join([*model._describe(), *note, *lines, passes])
 
 
 def plain(value: Any) -> Any:

@@ -203,12 +203,12 @@ def observed_log_densities(gaussians: Gaussians, rows: Floats) -> Floats:
     rows (n, p): NaN where an entry is missing. Rows without missing entries have the bits of `log_densities`, in tiles
     of one height; rows without any entry have zero.
     """
-    holes = np.isnan(rows)
-    some = np.flatnonzero(holes.any(axis=1))
+    missing = np.isnan(rows)
+    some = np.flatnonzero(missing.any(axis=1))
     if not len(some):
         return log_densities(gaussians, rows)
-    found = log_densities(gaussians, np.where(holes, gaussians.centre, rows))
-    mask = ~holes[some]
+    found = log_densities(gaussians, np.where(missing, gaussians.centre, rows))
+    mask = ~missing[some]
     for j, one in enumerate(completed_rows(gaussians, np.where(mask, rows[some], 0.0), mask)):
         found[some, j] = np.where(mask.any(axis=1), _tail_log_densities(gaussians, one, mask), 0.0)
     return found

@@ -31,7 +31,7 @@ _MAX_WORK: Final = 400_000_000  # maximum product of the rows of a sample and th
 
 def data_identity(rows: Rows, run: Run) -> dict[str, Any]:
     """Identify data by size, dtype and a hash of 32 evenly spread rows, independently of chunks and container."""
-    sample = fetch_rows(rows, spread_rows(rows.n_rows, *_HASHED_RUNS), run, holes=True) + 0.0  # -0 is 0
+    sample = fetch_rows(rows, spread_rows(rows.n_rows, *_HASHED_RUNS), run, missing=True) + 0.0  # -0 is 0
     sample[np.isnan(sample)] = np.nan  # one bit pattern
     content = hashlib.sha256(sample.tobytes()).hexdigest()
     return {"rows": rows.n_rows, "features": rows.n_features, "dtype": rows.dtype.str, "content": content}
@@ -72,7 +72,7 @@ class DataSummary:
         """
         most = int(np.clip(_MAX_WORK // max(size, 1), 10 * _RUN_ROWS, self._max_rows))
         return fetch_rows(
-            self.rows, spread_rows(self.rows.n_rows, max(1, most // _RUN_ROWS), _RUN_ROWS), Run(), holes=True
+            self.rows, spread_rows(self.rows.n_rows, max(1, most // _RUN_ROWS), _RUN_ROWS), Run(), missing=True
         )
 
     @property

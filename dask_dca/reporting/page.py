@@ -331,8 +331,8 @@ def model_report(model: Any, inputs: Inputs) -> Report:
     """Write the report of a fitted model, with caveats of missing entries and of the paper's method."""
     body: Report = importlib.import_module(_registry_entry(model).report).build_report(model, inputs)
     if missing := getattr(model, "n_missing_entries_", 0):
-        holes = Caveat(f"{missing:,} entries of the rows of the fit are missing.", model._missing_note)
-        body = replace(body, readings=(*body.readings, holes))
+        caveat = Caveat(f"{missing:,} entries of the rows of the fit are missing.", model._missing_note)
+        body = replace(body, readings=(*body.readings, caveat))
     return replace(body, warnings=(*body.warnings, _PAPER_CAVEAT)) if model.method == "paper" else body
 
 

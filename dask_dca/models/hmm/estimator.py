@@ -275,13 +275,13 @@ class GaussianHMM(ChainModel):
             self._keep(fit_paper_hmm(rows, edges, k, settings, self._anchoring(), run), edges, run)
             return self
         try:
-            (found, k), holes = self._find(rows, edges, k, settings, run), False
+            (found, k), missing = self._find(rows, edges, k, settings, run), False
         except MissingEntriesError:
-            (found, k), holes = self._find(rows, edges, k, replace(settings, holes=True), run), True
-        unobserved, n_observed = count_observed(rows, run) if holes else (0, rows.n_rows * rows.n_features)
+            (found, k), missing = self._find(rows, edges, k, replace(settings, missing=True), run), True
+        unobserved, n_observed = count_observed(rows, run) if missing else (0, rows.n_rows * rows.n_features)
         self._keep(found, edges, run)
         self.n_unobserved_rows_, self.n_missing_entries_ = unobserved, rows.n_rows * rows.n_features - n_observed
-        if not holes:
+        if not missing:
             self._begin_stream(initial_sums(self, found), rows.n_rows)
         n_entries, remedy = (rows.n_rows - unobserved) * rows.n_features, "use fewer states, or covariance_type='diag'"
         warn_of_few_entries(n_observed, n_entries, self._n_parameters(), in_blocks=found.in_blocks, remedy=remedy)

@@ -68,7 +68,7 @@ class HMMSettings:
     min_covar: float | None
     n_directions: int | None
     seed: int
-    holes: bool = False  # whether entries of frames are missing
+    missing: bool = False  # whether entries of frames are missing
 
 
 def check_hmm(model: Any, n_features: int) -> HMMSettings:
@@ -127,7 +127,7 @@ class _SampleFit:
 def fit_hmm(rows: Rows, edges: Numbers, k: int, settings: HMMSettings, run: Run) -> HMMFit:
     """Fit a hidden Markov model; edges (m + 1,): ends of sequences."""
     with one_blas_thread():
-        sample = take_stretches(rows, edges, run, holes=settings.holes)
+        sample = take_stretches(rows, edges, run, missing=settings.missing)
         if sample.is_all:  # the whole fit is one task on the sample
             return call(run, "fit", _fit_in_memory, sample.held, replace(sample, held=Held(None)), k, settings)
         return _fit(rows, edges, sample, k, settings, run)
@@ -147,7 +147,7 @@ def _fit(rows: Rows, edges: Numbers, sample: SampledFrames, k: int, settings: HM
     burn_in = call(run, "forget", measure_burn_in, sample.held, model)
     bounds = wilson_bounds(votes, count)
     scores, distinct = learned.start_scores, sample.n_distinct
-    in_blocks = settings.holes and call(run, "describe", _missing_in_blocks, sample.held)
+    in_blocks = settings.missing and call(run, "describe", _missing_in_blocks, sample.held)
     chosen = (k, k)
     return HMMFit(model, refined, scores, votes, count, bounds, burn_in, chosen, distinct, learned.scale, in_blocks)
 
@@ -177,9 +177,9 @@ def _fit_sample(sample: FrameStretches, scale: FeatureScale, k: int, settings: H
     if len(few) >= _MIN_FRAMES_PER_PARAMETER * count_parameters(kind, k, every.shape[1]):
         model = split_and_merge(model, few)
     model = baum_welch(model, few, _SAMPLE_STEPS[0], _SAMPLE_TOL)[0]
-    if len(few) < len(every) or settings.holes:
+    if len(few) < len(every) or settings.missing:
         whole = standard_frames(scale.transform(sample.frames), sample.edges, kind, scale.unit_floors)
-        model = baum_welch(model, whole, _SAMPLE_STEPS[int(not settings.holes)], _SAMPLE_TOL)[0]
+        model = baum_welch(model, whole, _SAMPLE_STEPS[int(not settings.missing)], _SAMPLE_TOL)[0]
     return _SampleFit(model, scale, scores, tails)
 
 
@@ -202,13 +202,13 @@ def _refine_all(
     """Run EM over all frames; each M-step is followed by EM steps on the sample corrected by all frames."""
     scale, kind = learned.scale, settings.covariance_type
     layout = lay_out(edges, 4 * rows.n_features)
-    features = FrameFeatures("full" if settings.holes else kind, scale.centre, scale.units)
+    features = FrameFeatures("full" if settings.missing else kind, scale.centre, scale.units)
     ratio = rows.n_rows / sample.n_frames
     inner = 0 if sample.is_all else _CORRECTED_STEPS[int(ratio >= 10.0)]
 
     def _e_step(model: HiddenMarkov) -> tuple[tuple[ExpectedCounts, Numbers], float]:
-        states = model.states(0.0 if settings.holes else scale.log_scale)
-        emissions = IncompleteStates(states, np.log(scale.units)) if settings.holes else states
+        states = model.states(0.0 if settings.missing else scale.log_scale)
+        emissions = IncompleteStates(states, np.log(scale.units)) if settings.missing else states
         seen = e_step_pass(rows, layout, emissions, model.markov, features, run)
         return seen, seen[0].log_likelihood / rows.n_rows
 
@@ -262,7 +262,7 @@ def choose_states(rows: Rows, edges: Numbers, settings: HMMSettings, run: Run) -
     Returns the number of least BIC, searched upwards from an estimate by the covariances at lags; and the lesser and
     the greater of the two.
     """
-    return call(run, "count", _count_states, take_stretches(rows, edges, run, holes=settings.holes).held, settings)
+    return call(run, "count", _count_states, take_stretches(rows, edges, run, missing=settings.missing).held, settings)
 
 
 def _count_states(sample: FrameStretches, settings: HMMSettings) -> tuple[int, tuple[int, int]]:
@@ -287,7 +287,7 @@ def choose_covariances(rows: Rows, edges: Numbers, k: int, settings: HMMSettings
     """Choose between diagonal and tied covariances by the held-out likelihood of the last fifth of a sample."""
     if rows.n_features > MAX_FEATURES:
         return "diag"
-    sample = take_stretches(rows, edges, run, holes=settings.holes)
+    sample = take_stretches(rows, edges, run, missing=settings.missing)
     cut = int((1.0 - _HELD_OUT_SHARE) * sample.n_frames)
     if cut < 2 * k or cut == sample.n_frames:
         return "diag"

@@ -49,7 +49,7 @@ class StandardFrames:
     floors: Floats  # (p,), minimum variances
     layout: Layout
     tiles: list[Tile]
-    holes: bool = False  # whether entries are missing
+    missing: bool = False  # whether entries are missing
     scratch: Workspace = field(default_factory=Workspace)
 
     def __len__(self) -> int:
@@ -79,16 +79,16 @@ def standard_frames(
     """
     p = frames.shape[1]
     layout = lay_out(edges, 4 * p, *(piece or ()))
-    holes = bool(np.isnan(frames).any())
-    features = FrameFeatures("full" if holes else kind, np.zeros(p), np.ones(p))
+    missing = bool(np.isnan(frames).any())
+    features = FrameFeatures("full" if missing else kind, np.zeros(p), np.ones(p))
     tiles = [lay_out_tile(layout, begin, frames, 0, features) for begin in range(0, len(frames), layout.n_frames)]
-    return StandardFrames(frames, edges, kind, floors, layout, tiles, holes)
+    return StandardFrames(frames, edges, kind, floors, layout, tiles, missing)
 
 
 def e_step(model: HiddenMarkov, sample: StandardFrames, origins: Floats | None = None) -> EStepResult:
     """Run the E-step; origins (k, p): of the moments, chosen by `prepare_states` if None."""
     states, labels, lines = model.states(origins=origins), [], []
-    emissions = IncompleteStates(states, np.zeros(len(sample.floors))) if sample.holes else states
+    emissions = IncompleteStates(states, np.zeros(len(sample.floors))) if sample.missing else states
     for tile in sample.tiles:
         found = expectation(sample.layout, tile, emissions, model.markov, sample.scratch)
         lines.append(found.sums)

@@ -101,24 +101,26 @@ class FeatureScale:
         return float(np.log(self.units).sum())
 
 
-def take_stretches(rows: Rows, edges: Numbers, run: Run, *, holes: bool = False) -> SampledFrames:
+def take_stretches(rows: Rows, edges: Numbers, run: Run, *, missing: bool = False) -> SampledFrames:
     """Take a sample of stretches of 256 frames, which depend on the number of frames only; all frames if there are few.
 
-    edges (m + 1,): ends of sequences; holes: whether entries may be missing.
+    edges (m + 1,): ends of sequences; missing: whether entries may be missing.
     Raises NotFiniteError: one of the frames is not finite; InvalidInputError: squares are out of the range of
     floating-point numbers.
     """
     groups = max(min(_MAX_SAMPLE_FRAMES, _MAX_SAMPLE_ENTRIES // rows.n_features) // _STRETCH_FRAMES, _MIN_STRETCHES)
     numbers = spread_rows(rows.n_rows, groups, _STRETCH_FRAMES)
     every = np.arange(rows.n_rows) if numbers is None else numbers
-    held = hold_rows(rows, numbers, run, partial(_make_sample, every, run_edges(numbers, edges), holes), holes=holes)
+    held = hold_rows(
+        rows, numbers, run, partial(_make_sample, every, run_edges(numbers, edges), missing), missing=missing
+    )
     return SampledFrames(held, numbers is None, len(every), *call(run, "describe", _describe_sample, held))
 
 
-def _make_sample(numbers: Numbers, edges: Numbers, holes: bool, frames: Floats) -> FrameStretches:
-    require_squares(frames, numbers, missing=holes)
+def _make_sample(numbers: Numbers, edges: Numbers, missing: bool, frames: Floats) -> FrameStretches:
+    require_squares(frames, numbers, missing=missing)
     require_size(frames, numbers)
-    return FrameStretches(as_rows(frames), edges, complete_sample(frames, _COMPLETION_RANK)[0] if holes else None)
+    return FrameStretches(as_rows(frames), edges, complete_sample(frames, _COMPLETION_RANK)[0] if missing else None)
 
 
 def _describe_sample(sample: FrameStretches) -> tuple[int, Floats, Floats]:

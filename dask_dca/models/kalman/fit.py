@@ -389,7 +389,7 @@ def take_frames(rows: Rows, edges: Numbers, run: Run) -> SampledChannels:
     """
     most = max(min(_MAX_SAMPLE_FRAMES, _MAX_SAMPLE_ENTRIES // rows.n_features), 64 * _N_STRETCHES)
     numbers = spread_rows(rows.n_rows, _N_STRETCHES, most // _N_STRETCHES)
-    held = hold_rows(rows, numbers, run, partial(_make_sample, numbers, run_edges(numbers, edges)), holes=True)
+    held = hold_rows(rows, numbers, run, partial(_make_sample, numbers, run_edges(numbers, edges)), missing=True)
     n_frames = rows.n_rows if numbers is None else len(numbers)
     return SampledChannels(held, numbers is None, n_frames, *call(run, "describe", _describe_sample, held))
 

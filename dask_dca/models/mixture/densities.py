@@ -103,11 +103,13 @@ def observed_joint_log_densities(densities: Densities, tile: Floats) -> Floats:
     if densities.subspace is None:
         found: Floats = observed_log_densities(densities.gaussians, tile) + densities.log_weights
         return found
-    holes = np.asarray(np.isnan(tile).any(axis=1))
+    incomplete = np.asarray(np.isnan(tile).any(axis=1))
     found = np.empty((len(tile), len(densities.log_weights)))
-    found[holes] = observed_log_densities(_in_all_features(densities.gaussians, densities.subspace), tile[holes])
-    places, residual_logs = densities.subspace.split(np.where(holes[:, None], densities.subspace.origin, tile))
-    found[~holes] = (observed_log_densities(densities.gaussians, places) + residual_logs[:, None])[~holes]
+    found[incomplete] = observed_log_densities(
+        _in_all_features(densities.gaussians, densities.subspace), tile[incomplete]
+    )
+    places, residual_logs = densities.subspace.split(np.where(incomplete[:, None], densities.subspace.origin, tile))
+    found[~incomplete] = (observed_log_densities(densities.gaussians, places) + residual_logs[:, None])[~incomplete]
     return found + densities.log_weights
 
 

@@ -166,7 +166,7 @@ def _furthest_block(state: tuple[TailDirections, int], start: int, *columns: Any
 def _take_sample(rows: Rows, n_components: int, run: Run) -> tuple[SampleHandle, LowRank, bool]:
     numbers = sample_numbers(rows, n_components, run)
     every = np.arange(rows.n_rows) if numbers is None else numbers
-    held = hold_rows(rows, numbers, run, partial(_complete_sample, every, n_components), holes=True)
+    held = hold_rows(rows, numbers, run, partial(_complete_sample, every, n_components), missing=True)
     known, model, in_blocks = call(run, "describe", _describe_incomplete, held)
     return SampleHandle(cast("Any", held), *known), model, in_blocks
 
@@ -222,7 +222,7 @@ def _refine(
     """Run passes of expectation-maximisation on the observed entries."""
 
     def _look(now: Mixture) -> tuple[MixtureStatistics, float]:
-        seen = e_step_pass(rows, prepare_densities(rows, now, start, centre), deviations, run, holes=True)
+        seen = e_step_pass(rows, prepare_densities(rows, now, start, centre), deviations, run, missing=True)
         return seen, seen.log_likelihood
 
     return expectation_maximisation(

@@ -77,16 +77,16 @@ def moment_totals_about_means(
     deviations: Floats,
     shares: Floats,
     away: Iterable[Floats],
-    holes: Iterable[list[ConditionalCovariances]] = repeat([]),
+    conditional: Iterable[list[ConditionalCovariances]] = repeat([]),
 ) -> Iterator[Total]:
     """Sum each component's moments about its own mean, and the conditional covariances of missing entries.
 
-    away: for each component the rows (n, p) less its mean, missing entries filled by conditional means; holes: the
+    away: for each component the rows (n, p) less its mean, missing entries filled by their means; conditional: the
     conditional covariances. Yields two totals for each component, three where there are outer products.
     """
     form, own = gaussians.covariance_type, gaussians.deviations
     own = np.clip(own, _MIN_SCALE_RATIO * deviations, _MAX_SCALE_RATIO * deviations)
-    for share, rows, missing, spread in zip(shares.T, away, holes, own, strict=False):
+    for share, rows, missing, spread in zip(shares.T, away, conditional, own, strict=False):
         some, scale = share > _MIN_SHARE, power_of_two(spread)  # others, very far out, would take many digits
         yield from _sums_about(form, share[some, None], rows[some], spread, normalised=False)
         units = np.multiply.outer(scale, scale).ravel() if form in _MATRIX_FORMS else scale**2
@@ -151,10 +151,10 @@ def _stacked(totals: list[Total]) -> Total:
     return Total(parts, totals[0].unit)
 
 
-def _missing_covariances(holes: list[ConditionalCovariances], shares: Floats, unit: Floats) -> Total:
+def _missing_covariances(conditional: list[ConditionalCovariances], shares: Floats, unit: Floats) -> Total:
     """Weighted sum of missing entries' conditional covariances, by feature or, flattened, by pair of features."""
     rounded = np.rint(shares * _SHARE_UNITS) / _SHARE_UNITS
-    parts = [one.weighted(rounded) for one in holes] or [(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.intp))]
+    parts = [one.weighted(rounded) for one in conditional] or [(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.intp))]
     weights, values, places = (np.concatenate(some) for some in zip(*parts, strict=True))
     return scattered_total(weights, values, places, unit)
 
@@ -190,7 +190,7 @@ class _State:
     directions: TailDirections | None
     max_weight: float | None  # greatest weight of a row; None where rows have none
     few: bool  # so few rows that the rounding of responsibilities would show in the means
-    holes: bool
+    missing: bool
 
     @property
     def multidigit(self) -> bool:
@@ -199,7 +199,7 @@ class _State:
         unfit = gaussians.far[:, None] & (gaussians.covariance_type != "full")
         if gaussians.covariance_type in _MATRIX_FORMS:  # whitened rows would be rounded to zero
             unfit = unfit | (gaussians.deviations > _MAX_SCALE_RATIO * self.deviations)
-        return bool(unfit.any()) or self.few or self.holes or self.max_weight is not None
+        return bool(unfit.any()) or self.few or self.missing or self.max_weight is not None
 
 
 @dataclass(frozen=True)
@@ -221,23 +221,23 @@ def e_step_pass(
     noise_threshold: float = -np.inf,
     directions: TailDirections | None = None,
     *,
-    holes: bool = False,
+    missing: bool = False,
 ) -> MixtureStatistics:
     """Run the E-step over all rows, bit for bit the same for any chunking, merge order or number of workers.
 
     deviations (p,): standard deviations of the features or coordinates, none of them zero, which values are rounded by;
     noise_threshold: rows of a lower log density have no weight; directions: the divide step finds the rows furthest out
-    along these in the same pass; holes: entries may be missing, and neither threshold nor directions are given.
+    along these in the same pass; missing: entries may be missing, and neither threshold nor directions are given.
     """
     max_weight = None if rows.weights is None else rows.weights.most
     few, unit = rows.n_copies <= _MAX_MULTIDIGIT_ROWS, max_weight or 1.0
-    state = _State(densities, deviations, noise_threshold, directions, max_weight, few, holes)
+    state = _State(densities, deviations, noise_threshold, directions, max_weight, few, missing)
     sums = run_pass(rows, Pass("refine", _refine_block, add_parts, weighted=True), state, run)
     values, gaussians = [unit * total.value() for total in sums.totals], densities.gaussians
     mean = float(sums.log_likelihood.value()) / max(sums.counted, LOG_UNIT)
     n_others = round(rows.total_weight - unit * sums.counted)
     moments = moments_of_totals(gaussians, values) if state.multidigit else moments_of_sums(gaussians, values)
-    if holes:
+    if missing:
         counts = n_others, sums.n_observed, n_others + sums.n_incomplete_rows
         return MixtureStatistics(moments, mean, 0, sums.nearest.rows, None, *counts)
     return MixtureStatistics(
@@ -246,7 +246,7 @@ def e_step_pass(
 
 
 def _refine_block(state: _State, start: int, *columns: Any, weights: Floats | None = None) -> _Sums:
-    if state.holes:
+    if state.missing:
         return _observed_block(state, start, columns)
     return _multidigit_block(state, start, columns, weights) if state.multidigit else _fast_block(state, start, columns)
 

@@ -474,8 +474,8 @@ class NMF(NamedParts, AnchorModel):
         >>> import dask_dca as dca
         >>> rng = np.random.default_rng(0)
         >>> X = rng.dirichlet(np.ones(3), 500) @ rng.random((3, 20))
-        >>> holes = np.where(rng.random(X.shape) < 0.3, np.nan, X)
-        >>> filled = dca.NMF(3).fit(holes).impute(holes)
+        >>> incomplete = np.where(rng.random(X.shape) < 0.3, np.nan, X)
+        >>> filled = dca.NMF(3).fit(incomplete).impute(incomplete)
         >>> bool(abs(filled - X).max() < 1e-3)
         True
         """

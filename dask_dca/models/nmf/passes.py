@@ -277,7 +277,7 @@ def _filled_tiles(components: Floats, start: int, columns: Sequence[Any]) -> Ite
 
     Least squares on the filled rows gives the same coefficients.
     """
-    for numbers, rows, mask in read_incomplete(columns, start, nonnegative=True, census=RowCounts()):
+    for numbers, rows, mask in read_incomplete(columns, start, nonnegative=True, row_counts=RowCounts()):
         yield int(numbers[0]), _fill_by_combinations(components, rows, mask), mask
 
 
@@ -305,7 +305,7 @@ def imputed_block(state: Filling, start: int, *columns: Any) -> Floats:
     Without a low-rank model a row without any observed entry stays NaN.
     """
     found = [np.zeros((0, state.components.shape[1]))]
-    for _, rows, mask in read_incomplete(columns, start, nonnegative=True, census=RowCounts()):
+    for _, rows, mask in read_incomplete(columns, start, nonnegative=True, row_counts=RowCounts()):
         if state.model is not None:
             found.append(fill_rows(state.model, np.where(mask, rows, np.nan), nonnegative=True))
             continue

@@ -164,7 +164,7 @@ class AnchorStream:
     planes: FixedPlanes
     kept: ExtremeRows
     n_rows: int
-    census: RowCounts
+    row_counts: RowCounts
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class _BlockRows(Summed):
     """What a block adds to the state."""
 
     kept: ExtremeRows
-    census: RowCounts
+    row_counts: RowCounts
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def add_rows(stream: AnchorStream, rows: Rows, run: Run, *, since: int = 0) -> A
     job: Pass[_BlockRows] = Pass("stream", _stream_block, add_parts)
     added = run_pass(rows, job, _State(stream.planes, since, stream.n_rows - since), run, blocks=blocks)
     n_rows = stream.n_rows + rows.n_rows - since
-    return AnchorStream(stream.planes, stream.kept + added.kept, n_rows, stream.census + added.census)
+    return AnchorStream(stream.planes, stream.kept + added.kept, n_rows, stream.row_counts + added.row_counts)
 
 
 @dataclass(frozen=True)
@@ -252,23 +252,23 @@ def add_incomplete_rows(
     rows = fill_rows(rows, Filling(model.mean[None], model))
     run = replace(run, reads=Reads(rows.source, run.n_passes))
     found = add_rows(stream, rows, run)
-    census = replace(found.census, zero_rows=found.census.zero_rows - n_unobserved)
+    row_counts = replace(found.row_counts, zero_rows=found.row_counts.zero_rows - n_unobserved)
     missing += MissingCounts(n_unobserved, rows.n_rows * rows.n_features - n_observed, model)
-    return replace(found, census=census), missing, run.n_passes
+    return replace(found, row_counts=row_counts), missing, run.n_passes
 
 
 def _stream_block(state: _State, start: int, *columns: Any) -> _BlockRows:
     added = _BlockRows(ExtremeRows.empty(state.planes), RowCounts())
     new = np.arange(max(start, state.since), max(start + columns[0].shape[0], state.since))
     for numbers, tile in tiles(columns, start, new):
-        census = RowCounts()
-        rows = clip_rounding(tile, numbers, census)
+        row_counts = RowCounts()
+        rows = clip_rounding(tile, numbers, row_counts)
         scaled = rows.copy()
         usable = scale_in_place(scaled)
         if not usable.all():
-            count_unusable(rows[~usable], numbers[~usable], census)
+            count_unusable(rows[~usable], numbers[~usable], row_counts)
         kept = ExtremeRows.of_rows(rows[usable], scaled[usable], numbers[usable] + state.offset, state.planes)
-        added += _BlockRows(kept, census)
+        added += _BlockRows(kept, row_counts)
     return added
 
 
@@ -281,7 +281,9 @@ def merge_streams(stream: AnchorStream, other: AnchorStream) -> AnchorStream:
         msg = f"the planes differ: {stream.planes} and {other.planes}"
         raise ValueError(msg)
     later = replace(other.kept, numbers=other.kept.numbers + stream.n_rows)
-    return AnchorStream(stream.planes, stream.kept + later, stream.n_rows + other.n_rows, stream.census + other.census)
+    return AnchorStream(
+        stream.planes, stream.kept + later, stream.n_rows + other.n_rows, stream.row_counts + other.row_counts
+    )
 
 
 def stream_anchors(stream: AnchorStream, n_anchors: int) -> AnchorResult:
@@ -305,7 +307,7 @@ def stream_anchors(stream: AnchorStream, n_anchors: int) -> AnchorResult:
         s,  # all planes are pointed: all ones is in the interior of the dual cone of non-negative rows
         own=own,
         curve=votes.coverage_curve(_shortfalls(stream, scaled, chosen)),
-        census=stream.census,
+        row_counts=stream.row_counts,
         sample=kept.sample,
         rows=kept.rows[chosen],
     )
@@ -386,7 +388,7 @@ def stream_of(earlier: Any, settings: Settings, n_components: int, n_features: i
         return stream
     rows = earlier.components_.astype(np.float64)
     kept = ExtremeRows.of_rows(rows, ratios(rows)[0], earlier.anchor_indices_, stream.planes)
-    return AnchorStream(stream.planes, kept, earlier.n_samples_seen_, _census_of(earlier))
+    return AnchorStream(stream.planes, kept, earlier.n_samples_seen_, _row_counts_of(earlier))
 
 
 def _of_attributes(earlier: Any) -> AnchorStream:
@@ -397,10 +399,10 @@ def _of_attributes(earlier: Any) -> AnchorStream:
         raise ModelFileError(msg)
     planes = FixedPlanes(int(earlier.stream_seed_), count, fresh, earlier.n_features_in_)
     kept = ExtremeRows.restored(earlier.stream_rows_, earlier.stream_numbers_, holders, planes)
-    return AnchorStream(planes, kept, earlier.n_samples_seen_, _census_of(earlier))
+    return AnchorStream(planes, kept, earlier.n_samples_seen_, _row_counts_of(earlier))
 
 
-def _census_of(earlier: Any) -> RowCounts:
+def _row_counts_of(earlier: Any) -> RowCounts:
     return RowCounts(earlier.n_zero_rows_, 0, earlier.n_clipped_entries_)
 
 

@@ -57,7 +57,7 @@ def test_sums_without_holes_are_moments(form):
     covariances = np.broadcast_to(np.eye(p), shapes[form]) if form in ("full", "tied") else np.ones(shapes[form])
     gaussians = prepare_gaussians(X[:k], covariances, form, np.zeros(p))
     densities = Densities(gaussians, np.log([0.5, 0.5]), 64)
-    seen = e_step_pass(as_rows(X), densities, X.std(axis=0), Run(), holes=True)
+    seen = e_step_pass(as_rows(X), densities, X.std(axis=0), Run(), missing=True)
     away = X[None] - X[:k, None]
     logs = -0.5 * (away**2).sum(axis=2)
     shares = np.exp(logs - np.logaddexp(*logs))
