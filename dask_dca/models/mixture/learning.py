@@ -186,6 +186,7 @@ _MIN_SUBSPACE_VARIANCE: Final = 1.0 / 64.0  # minimum variance in the subspace, 
 _FINAL_PASSES: Final = 30  # maximum number of passes over the whole sample after the search
 _FINAL_TOL: Final = 1e-5  # tolerance of these passes, in mean log density per row
 _BIC_PATIENCE: Final = 4  # the choice of k ends after this many numbers in turn that don't lower the BIC
+_TRAILING_PATIENCE: Final = 2  # the same for forms of covariances that are not the one of least BIC (Q4-auto)
 
 
 @dataclass(frozen=True)
@@ -379,14 +380,17 @@ def _choose_n_components(data: WeightedRows, most: int, settings: MixtureSetting
         for form in forms:
             curves[form].append(_bic(data, starts, k, form, floor, plain=settings.reg_covar is not None))
         scores.append(min(curves[form][-1] for form in forms))
-        forms = tuple(form for form in forms if _may_fall(curves[form]))
-        if not _may_fall(scores):
+        least = min(scores)
+        forms = tuple(form for form in forms if _may_fall(curves[form], least))
+        if not _may_fall(scores, least):
             break
     return 1 + int(np.argmin(scores)), np.column_stack([np.arange(1, len(scores) + 1), scores])
 
 
-def _may_fall(scores: list[float]) -> bool:
-    return len(scores) - 1 - int(np.argmin(scores)) < _BIC_PATIENCE
+def _may_fall(scores: list[float], least: float) -> bool:
+    """Whether the scores of a form have fallen lately; least: the least score of all forms."""
+    patience = _BIC_PATIENCE if min(scores) <= least else _TRAILING_PATIENCE
+    return len(scores) - 1 - int(np.argmin(scores)) < patience
 
 
 def _forms_to_count(form: str, p: int) -> tuple[str, ...]:
