@@ -278,7 +278,7 @@ def incomplete_anchors(
     job: Pass[_Found] = Pass("divide", _divide_block, add_parts)
     found = run_pass(rows, job, _State(plan, directions), run)
     chosen, places = _choose_rows(found.extremes, s, plan, n_anchors)
-    taken = fetch_rows(rows, chosen, run, nonnegative=nonnegative, holes=True)
+    taken = fetch_rows(rows, chosen, run, nonnegative=nonnegative, missing=True)
     _warn(rows, n_anchors, len(chosen), found, sample)
     filled, n_entries = fill_rows(plan.model, taken, nonnegative), rows.n_rows * rows.n_features
     result = _certify(found, directions, chosen, places, filled, plan, sample)
@@ -330,7 +330,7 @@ def _sample_rows(rows: Rows, n_anchors: int, nonnegative: bool, run: Run) -> Flo
     least, most = _SAMPLE_ROWS
     wanted = int(np.clip(_MAX_SAMPLE_WORK // (rows.n_features * n_anchors**2), least, most))
     numbers = spread_rows(rows.n_rows, _SAMPLE_RUNS, -(-wanted // _SAMPLE_RUNS))
-    sample = fetch_rows(rows, numbers, run, nonnegative=nonnegative, holes=True, dtype=rows.output_dtype)
+    sample = fetch_rows(rows, numbers, run, nonnegative=nonnegative, missing=True, dtype=rows.output_dtype)
     numbers = np.arange(rows.n_rows) if numbers is None else numbers
     with in_terms_of(rows.form, rows.feature_names):
         require_squares(np.where(np.isnan(sample), 0.0, sample), numbers)

@@ -84,7 +84,7 @@ def _block(state: _State, window: Window, *columns: Any) -> _Sums:
     k, scratch = len(state.markov.startprob), Workspace()
     found = plain_total(np.zeros((0, len(state.units))), state.units), ArgBest.empty(k)
     incomplete = state.emissions if isinstance(state.emissions, IncompleteStates) else None
-    for tile in _tiles(state, window, columns, holes=incomplete is not None):
+    for tile in _tiles(state, window, columns, missing=incomplete is not None):
         seen = expectation(state.layout, tile, state.emissions, state.markov, scratch)
         total = plain_total(seen.sums[None], state.units)
         heights = seen.log_densities if incomplete is None else _own_typicality(incomplete, tile)
@@ -92,14 +92,14 @@ def _block(state: _State, window: Window, *columns: Any) -> _Sums:
     return found
 
 
-def _tiles(state: _State, window: Window, columns: Sequence[Any], *, holes: bool) -> Iterator[Tile]:
-    """Iterate over the tiles that begin in a block; holes: whether entries may be missing."""
+def _tiles(state: _State, window: Window, columns: Sequence[Any], *, missing: bool) -> Iterator[Tile]:
+    """Iterate over the tiles that begin in a block; missing: whether entries may be missing."""
     layout, last = state.layout, window.first + columns[0].shape[0]
     for begin in range(-(-window.start // layout.n_frames) * layout.n_frames, window.stop, layout.n_frames):
         low, high = max(begin - layout.length, 0), min(begin + layout.n_frames + layout.length, last)
         parts = [part[low - window.first : high - window.first] for part in columns]
         ((numbers, frames),) = even_tiles(parts, low, high - low)
-        require_squares(frames, numbers, missing=holes)
+        require_squares(frames, numbers, missing=missing)
         yield lay_out_tile(layout, begin, frames, low, state.features)
 
 
