@@ -155,6 +155,11 @@ def mixture() -> Iterator[str]:
             .replace("skew degrees", "skew")
         )
         yield f"| {called} | {' | '.join(row)} | {risen[0] - risen[1]:.2f}, {risen[0] - risen[2]:.2f} |"
+    planted = [r for r in document("Q4-auto")["records"] if "k=" in r["set"]]
+    methods = (OURS, "dask_dca diag", "least BIC of em")
+    times = [sum(r["method"] == m and r["excess"] == 0 for r in planted) for m in methods]
+    yield f"On {len(planted) // 3} planted mixtures of four types the planted number is found {times[0]} times, by diagonal"
+    yield f"covariances {times[1]} times, and by scikit-learn's mixtures of all four types {times[2]} times."
     inertia, (large, small) = inertia_on_images(), times_on_images()
     yield f"the inertia is {part(min(inertia))} to {max(inertia):.2f} of that of k-means with ten starts, in the mean of a set."
     yield f"The time is {part(min(large))} to {part(max(large))} of theirs from 1,440 rows up, and {part(min(small))} to {max(small):.1f} of it on fewer rows"
