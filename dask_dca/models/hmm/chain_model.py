@@ -361,8 +361,16 @@ class ChainModel(InitMixin, SequenceStream):
             The frames; symbols are integers, in one column.
         states : ndarray of int64, shape (n_samples,)
             Their states.
+
+        Raises
+        ------
+        InvalidParameterError
+            No frames, or a state that the model does not have.
         """
         count = check_integer("n_samples", n_samples, 1)
+        if currstate is not None and check_integer("currstate", currstate, 0) >= (k := len(self._chain().startprob)):
+            msg = f"currstate must be one of the {k} states, 0 to {k - 1}; received {currstate!r}"
+            raise InvalidParameterError(msg)
         rng = np.random.default_rng(draw_seed(self.random_state if random_state is None else random_state))
         states = self._draw_states(count, rng, currstate)
         return self._draw_frames(states, rng), states

@@ -327,6 +327,9 @@ def test_samples_follow_the_model_and_the_seed():
     shares = np.bincount(states, minlength=3) / 4000
     np.testing.assert_allclose(shares, model.get_stationary_distribution(), atol=0.06)
     assert (model.sample(5, currstate=2)[1][0], len(model.sample()[0])) == (2, 1)
+    for wrong in (-1, 3):
+        with pytest.raises(InvalidParameterError, match=f"currstate must be .* received {wrong}"):
+            model.sample(5, currstate=wrong)
     for j in range(3):
         np.testing.assert_allclose(first[states == j].mean(axis=0), model.means_[j], atol=0.2)
 

@@ -13,8 +13,13 @@ from sklearn.mixture import GaussianMixture as Reference
 from sklearn.utils.estimator_checks import check_estimator
 
 import dask_dca as dca
+from dask_dca.engine.rows import as_rows
+from dask_dca.engine.types import Run
 from dask_dca.errors import InvalidInputError, InvalidParameterError, NotFiniteError
 from dask_dca.models.describe import describe, model_facts
+from dask_dca.models.gaussians import prepare_gaussians
+from dask_dca.models.mixture.densities import Densities
+from dask_dca.models.mixture.passes import e_step_pass
 from tests.conftest import raise_if_dask_computes
 from tests.models.mixture.data import FITTED, FORMS, mixture_bits, planted_mixture
 
@@ -243,6 +248,11 @@ def test_noise_is_set_aside_and_has_no_weight(chunked):
     np.testing.assert_allclose(model.means_[order], alone.means_, atol=0.02)
     assert model.lower_bound_ == pytest.approx(model.score(clean), abs=2e-6)
     assert "12 rows are noise" in describe(model)
+    own = prepare_gaussians(model.means_, model.covariances_, model.covariance_type_, np.zeros(5))
+    densities = Densities(own, np.log(model.weights_), 64)
+    for copies in (1, 12):  # sums of few rows take several digits
+        seen = e_step_pass(as_rows(np.tile(Z, (copies, 1))), densities, Z.std(axis=0), Run(), model.stream_least_)
+        assert seen.moments.counts.sum() == pytest.approx(1488 * copies, abs=0.01)
 
 
 def test_outputs_have_the_inputs_dtype_and_parameters_float64():
