@@ -90,7 +90,7 @@ def checked_system(values: Mapping[str, ArrayLike]) -> LinearSystem:
 
 
 def _checked(name: str, value: Any, shapes: list[tuple[int, ...]]) -> Floats:
-    array = np.asarray(value, dtype=np.float64)
+    array = np.array(value, dtype=np.float64)  # a copy: filters are changed in place
     if array.ndim == 0 and math.prod(shapes[0]) == 1:  # as pykalman takes it
         array = array.reshape(shapes[0])
     if array.shape not in shapes:

@@ -54,6 +54,10 @@ def test_what_is_not_learnt_keeps_its_bits():
     np.testing.assert_array_equal(model.observation_offsets_, np.zeros(3))
     assert not np.array_equal(model.transition_covariance_, np.eye(2))
     assert dca.KalmanFilter(init=START).fit(X).n_dim_state_ == 2
+    arrays = [TURN, LOOK, np.eye(2), np.eye(3)]
+    own = dca.KalmanFilter.from_parameters(*arrays)
+    for name, array in zip(("transition_matrices_", "observation_matrices_"), arrays, strict=False):
+        assert not np.shares_memory(getattr(own, name), array)  # a filter that is changed changes nothing of the caller
 
 
 def test_a_fitted_filter_is_a_start_and_steps_go_up_from_it(tmp_path):
