@@ -164,7 +164,7 @@ MIXTURE: Final[dict[str, Attribute]] = {
     **grouped("tails", {"degrees_of_freedom_": floats(minimum=0.0, maximum=math.inf)}),
     "outliers_": integers("outlier"),
     "n_outliers_": integers(),
-    **grouped("missing", {"n_unobserved_rows_": integers()}),
+    **grouped("unobserved", {"n_unobserved_rows_": integers()}),
     **_MISSING,
     **grouped("subspace", {"subspace_": floats("direction", "features"), "noise_variance_": floats(minimum=0.0)}),
     "anchors_": floats("parts", "features"),
@@ -207,7 +207,7 @@ HMM: Final[dict[str, Attribute]] = {
         },
         {"stream_origins_": floats("parts", "features"), "stream_floor_": floats("features", minimum=0.0)},
     ),
-    **grouped("missing", {"n_unobserved_rows_": integers()}),
+    **grouped("unobserved", {"n_unobserved_rows_": integers()}),
     **_MISSING,
 }
 
@@ -315,7 +315,7 @@ CLUSTERS: Final[dict[str, Attribute]] = {
     "n_vectors_": integers(),
     "sketch_dim_": integers(),
     "subspace_dim_": integers(),
-    **grouped("missing", {"n_unobserved_rows_": integers()}),
+    **grouped("unobserved", {"n_unobserved_rows_": integers()}),
     **_MISSING,
     "sketch_energies_": floats("sketch_axis", minimum=0.0, group="energies"),
     **_COMPLETION,
