@@ -352,7 +352,6 @@ def _robust(
 def _anchors_of_views(
     rows: Rows, n_anchors: int | None, method: str, settings: Settings, views: Any, Y: Any
 ) -> AnchorResult:
-
     if method != "paper" or Y is not None or n_anchors is None:
         msg = "views need method='paper', a number of anchors, and no Y; for a mixture model use GaussianMixture"
         raise InvalidParameterError(msg)

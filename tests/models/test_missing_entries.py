@@ -7,7 +7,13 @@ from scipy import sparse
 
 import dask_dca as dca
 from dask_dca._registry import MODELS
-from dask_dca.errors import FewEntriesWarning, MissingEntriesWarning
+from dask_dca.errors import (
+    FewEntriesWarning,
+    InvalidParameterError,
+    MissingEntriesError,
+    MissingEntriesWarning,
+    NotFiniteError,
+)
 from dask_dca.models.describe import describe, model_facts
 
 RNG = np.random.default_rng(0)
@@ -36,6 +42,23 @@ def test_the_list_has_every_model_that_takes_missing_entries():
     takes = {name for name in MODELS if getattr(dca, name)().__sklearn_tags__().input_tags.allow_nan}
     assert takes == set(TAKING)
     assert all("n_missing_entries_" in getattr(dca, name)._fitted for name in TAKING)
+
+
+@pytest.mark.parametrize("name", TAKING)
+def test_the_papers_method_unknown_marks_and_infinity_are_refused(name):
+    make, X = TAKING[name]
+    with pytest.raises(MissingEntriesError, match="row"):
+        make().set_params(method="paper").fit(lacking(X, 12))
+    if name != "KalmanFilter":  # which takes NaN alone
+        with pytest.raises(InvalidParameterError, match="missing must be"):
+            make().set_params(missing="nan").fit(X)
+    infinite = lacking(X, 12)
+    infinite[11, 2] = np.inf
+    with pytest.raises(NotFiniteError, match="infinity: row 11, column 2"):
+        make().fit(infinite)
+    model = make().fit(X)
+    with pytest.raises(NotFiniteError, match="infinity: row 11, column 2"):
+        getattr(model, model._per_row)(infinite)
 
 
 @quiet

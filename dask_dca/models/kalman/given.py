@@ -133,10 +133,11 @@ def fit_from_system(
 
 
 def _warn_of_dropped_covariances(noise: Floats) -> None:
-    if noise.ndim == 2 and (noise != np.diag(diagonal_of(noise))).any():
+    dropped = 0.0 if noise.ndim == 1 else float(np.abs(noise - np.diag(diagonal_of(noise))).max())
+    if dropped > 0.0:
         msg = (
             "entries of X are missing, so that observation_covariance_ is diagonal: the covariances between channels "
-            f"of the start, up to {np.abs(noise - np.diag(diagonal_of(noise))).max():.3g}, are left out"
+            f"of the start, up to {dropped:.3g}, are left out"
         )
         warn(msg, MissingEntriesWarning)
 

@@ -60,7 +60,8 @@ class GaussianMixture(InitMixin, DensityMixin, RowStream):
     Parameters
     ----------
     n_components : int or "auto", default "auto"
-        Number of components k; "auto" chooses it by BIC, with one anchored fit for each number and covariance type.
+        Number of components k; "auto" chooses the least BIC of one anchored fit for each number, with diagonal, common
+        and full covariances if `covariance_type` is "auto" too.
     covariance_type : {"auto", "diag", "full", "tied", "spherical", "tied-spherical"}, default "auto"
         One covariance matrix for each component, diagonal, full or a multiple of the identity; or one that all
         share, full ("tied") or a multiple of the identity ("tied-spherical", the form of k-means). "auto" chooses, by
@@ -167,7 +168,7 @@ class GaussianMixture(InitMixin, DensityMixin, RowStream):
     signature_axes_ : ndarray of float64, shape (2, p)
         The two leading directions of the subspace in which the components were found.
     bic_curve_ : ndarray of float64, shape (m, 2)
-        Numbers of components that "auto" tried, and the least BIC of the covariance types on the sample.
+        Numbers of components that "auto" tried, and their least BIC on the sample.
     lower_bound_ : float
         Mean log density, under the model, of the rows that are not noise; predicted if there are more rows than the
         sample has.

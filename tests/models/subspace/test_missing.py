@@ -6,7 +6,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 import dask_dca as dca
-from dask_dca.errors import FewEntriesWarning, InvalidInputError, MissingEntriesError, NotFiniteError
+from dask_dca.errors import FewEntriesWarning, InvalidInputError
 from tests.contract.entries import fitted_bytes
 
 
@@ -52,17 +52,8 @@ def test_a_saved_model_labels_rows_with_holes(tmp_path):
     assert (dca.load_model(str(tmp_path / "model.zarr")).predict(holes) == model.labels_).all()
 
 
-def test_what_is_refused_and_what_is_warned_of():
-    X, holes, _ = planted(0)
-    with pytest.raises(MissingEntriesError, match="row"):
-        dca.SubspaceClustering(3, method="paper").fit(holes)
-    infinite = holes.copy()
-    infinite[11, 2] = np.inf
-    with pytest.raises(NotFiniteError, match="infinity: row 11, column 2"):
-        dca.SubspaceClustering(3).fit(infinite)
-    with pytest.raises(NotFiniteError, match="infinity: row 11, column 2"):
-        dca.SubspaceClustering(3).fit(X).predict(infinite)
-    unseen = holes.copy()
+def test_a_column_without_an_entry_is_refused_and_few_entries_are_warned_of():
+    _, unseen, _ = planted(0)
     unseen[:, 4] = np.nan
     with pytest.raises(InvalidInputError, match="column 4 of X has no observed entry"):
         dca.SubspaceClustering(3).fit(unseen)
