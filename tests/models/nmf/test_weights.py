@@ -11,8 +11,9 @@ from scipy import sparse
 
 import dask_dca as dca
 from dask_dca.engine import passes
+from dask_dca.engine.checkpoint import open_checkpoint
 from dask_dca.engine.graphs import with_weights
-from dask_dca.engine.passes import Pass, Run
+from dask_dca.engine.passes import Pass, Run, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import spread_rows
 from dask_dca.engine.types import add_parts
@@ -166,6 +167,21 @@ def test_what_a_block_is_worked_on_by_holds_no_weights():
     rows = weigh_rows(as_rows(data), weights, Run())
     _, job = with_weights(rows, Pass("refine", len, add_parts, weighted=True))
     assert len(pickle.dumps(job)) < 2_000
+
+
+def _weighted_sum(_, start, rows, *, weights):
+    return weights @ rows
+
+
+def test_a_kept_pass_is_that_of_its_weights(tmp_path):
+    """Also where nothing else of the pass depends on them."""
+    X, _ = mixtures()
+    data, job = da.from_array(X, chunks=(40, -1)), Pass("refine", _weighted_sum, add_parts, weighted=True)
+    weights = np.arange(1.0, len(X) + 1.0)
+    for own in (weights, weights[::-1], weights):
+        rows = weigh_rows(as_rows(data), own, Run())
+        point = open_checkpoint(str(tmp_path / "kept"), {"data": {"rows": len(X)}}, rows.source)
+        np.testing.assert_allclose(run_pass(rows, job, None, Run(checkpoint=point)), own @ X)
 
 
 @pytest.mark.parametrize("least", [0, 1])
