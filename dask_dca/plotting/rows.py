@@ -91,7 +91,8 @@ def plot_row(
 def _bars(ax: Any, values: Floats, names: Sequence[str], ends: tuple[float, float], colour: str) -> None:
     places, room = np.arange(len(values)), 0.3 * (ends[1] - ends[0])
     drawn = ax.barh(places, values, color=colour, height=0.7)
-    ax.bar_label(drawn, [f"{value:.3g}" for value in values], padding=3, fontsize="small")
+    written = [f"{value:.3g}".replace("-", "\N{MINUS SIGN}") for value in values]
+    ax.bar_label(drawn, written, padding=3, fontsize="small")
     ax.set_yticks(places, [short(name) for name in names], fontsize="small")
     ax.set(xlim=(ends[0] - (room if ends[0] < 0.0 else 0.0), ends[1] + room), ylim=(len(values) - 0.4, -0.6))
     ax.axvline(0.0, color=GREY, linewidth=0.8)

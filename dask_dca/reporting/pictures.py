@@ -39,7 +39,9 @@ def formatted(value: float, digits: int = 3) -> str:
     if not np.isfinite(value):
         return DASH
     value += 0.0  # -0 is 0
-    text = f"{value:.{digits}g}" if abs(value) < 1000 or value != int(value) or abs(value) >= 1e6 else f"{value:,.0f}"
+    text = f"{value:.{digits}g}"
+    if 1000.0 <= abs(float(text)) < 1e6:
+        text = f"{value if value == int(value) else float(text):,.0f}"
     return text.replace("-", MINUS) if text.startswith("-") else text
 
 

@@ -90,3 +90,10 @@ def test_text_is_not_written(tmp_path):
         dca.report(model, tmp_path / "report.txt", form="text")
     with pytest.raises(InvalidParameterError, match='"html" or "text"; received \'pdf\''):
         dca.report(model, form="pdf")
+
+
+def test_numbers_are_written_as_in_print():
+    values = (0.0, -0.0, 999.4, 999.7, 1000.0, 1556.2, -1556.2, 12_345.0, 999_999.6, 1_234_567.0, 1e-5, -3.21, np.nan)
+    shown = [pictures.formatted(value).replace(pictures.MINUS, "-") for value in values]
+    assert shown[:9] == ["0", "0", "999", "1,000", "1,000", "1,560", "-1,560", "12,345", "1e+06"]
+    assert shown[9:] == ["1.23e+06", "1e-05", "-3.21", pictures.DASH]
