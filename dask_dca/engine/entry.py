@@ -1,4 +1,4 @@
-"""Inputs of tasks: blocks, which are read and compared with what was declared, and states, whose arrays are aligned.
+"""Tasks and their inputs: blocks, which are read and compared with what was declared, and arrays, which are aligned.
 
 Dask does not check blocks: the value of a function of `map_blocks` may have other rows, columns or dtypes than the
 array, and a kernel would then name wrong rows.
@@ -25,7 +25,7 @@ import numpy as np
 from dask.task_spec import DataNode, Task, TaskRef
 from scipy import sparse
 
-from dask_dca.engine.process import run_task
+from dask_dca.engine.process import numpy_defaults, one_blas_thread, reuse_freed_memory
 from dask_dca.engine.stores import read_rows
 from dask_dca.engine.types import Window
 from dask_dca.errors import InvalidInputError, NotNumbersError
@@ -89,7 +89,21 @@ def align_arrays(given: T) -> T:
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
         changed = {name: new for name, old in fields.items() if (new := align_arrays(old)) is not old}
         found = dataclasses.replace(value, **changed) if changed else value
+    elif isinstance(value, partial):
+        parts = [align_arrays(part) for part in (value.func, value.args, value.keywords)]
+        if any(new is not old for new, old in zip(parts, (value.func, value.args, value.keywords), strict=True)):
+            found = partial(parts[0], *parts[1], **parts[2])
+    elif sparse.issparse(value):
+        parts = [part for part in vars(value).values() if isinstance(part, np.ndarray)]
+        found = value if all(part.flags.aligned for part in parts) else value.copy()
     return cast("T", found)
+
+
+@numpy_defaults
+def run_task(function: Callable[..., T], *args: Any) -> T:
+    """Call a function as a task: with aligned arrays and one BLAS thread, and reusing freed memory."""
+    with one_blas_thread(), reuse_freed_memory():
+        return align_arrays(function)(*align_arrays(args))
 
 
 @dataclass(frozen=True)
@@ -150,7 +164,7 @@ def to_plain(values: Any) -> Any:
     if hasattr(values, "to_scipy_sparse"):  # of the package sparse
         values = values.to_scipy_sparse()
     if hasattr(values, "tocsr"):
-        return _sparse_rows(values)
+        return align_arrays(_sparse_rows(values))
     if isinstance(values, np.ma.MaskedArray):
         require_real(values.dtype)
         if np.ma.is_masked(values):
@@ -230,7 +244,7 @@ class _ZarrBlock:
     starts: range | NDArray[np.int64]
 
     def __call__(self, state: Any, number: int) -> Any:
-        n_rows, state = int(self.array.shape[0]), align_arrays(state)
+        n_rows = int(self.array.shape[0])
         start = int(self.starts[number])
         stop = int(self.starts[number + 1]) if number + 1 < len(self.starts) else n_rows
         first, last = start, stop

@@ -20,8 +20,7 @@ from dask.optimization import cull
 from dask.task_spec import Alias, DataNode, List, Task, TaskRef
 
 from dask_dca.engine.computing import task_threads
-from dask_dca.engine.entry import add_zarr_tasks, align_arrays, block_reader, bundle_blocks, check_blocks
-from dask_dca.engine.process import run_task
+from dask_dca.engine.entry import add_zarr_tasks, block_reader, bundle_blocks, check_blocks, run_task
 from dask_dca.engine.types import Window, rounded_weights, stack_columns, window_of
 
 if TYPE_CHECKING:
@@ -298,10 +297,10 @@ def _load_and_call(
             parts[i::depth] = check_blocks(parts[i::depth], range(edges[i], edges[i + 1]), declared)
         if isinstance(where, range):
             parts = [column[:] if depth > 1 else column for column in stack_columns(parts, depth)]
-            return function(*([given[key] for key in lead],) * bool(lead), align_arrays(state), where.start, *parts)
+            return function(*([given[key] for key in lead],) * bool(lead), state, where.start, *parts)
         found = {**given, **dict(zip(own, parts, strict=True))}
         height = len(pieces) * depth // len(own)
-        return function(align_arrays(state), where, *stack_columns([found[key] for key in pieces], height))
+        return function(state, where, *stack_columns([found[key] for key in pieces], height))
 
 
 def _halo_pieces(

@@ -26,10 +26,10 @@ from dask_dca.engine.computing import (
     task_threads,
 )
 from dask_dca.engine.cubes import labelled
-from dask_dca.engine.entry import array_bytes, check_blocks
+from dask_dca.engine.entry import array_bytes, check_blocks, run_task
 from dask_dca.engine.fingerprint import fingerprint_pass, with_fingerprint
 from dask_dca.engine.graphs import add_merge_tasks, array_of_parts, block_tasks, identity, with_weights
-from dask_dca.engine.process import numpy_defaults, one_blas_thread, run_task
+from dask_dca.engine.process import numpy_defaults, one_blas_thread
 from dask_dca.engine.types import Pass as Pass
 from dask_dca.engine.types import Reads as Reads
 from dask_dca.engine.types import Run as Run

@@ -15,7 +15,7 @@ import threading
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import scipy.linalg  # noqa: F401  its BLAS and NumPy's are loaded before the controllers are looked up
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 numpy_defaults: Final = np.errstate(divide="warn", over="warn", under="ignore", invalid="warn")
 # libraries that are limited for the whole process, with their former numbers of threads
 _former_limits: Final[list[tuple[Any, int]]] = []
-T = TypeVar("T")
 _M_TRIM_THRESHOLD: Final = -1  # both as in malloc.h
 _M_MMAP_THRESHOLD: Final = -3
 # What glibc raises its thresholds to by itself, unless the environment fixes them.
@@ -183,10 +182,3 @@ def _set_thresholds(trim: int, mapped: int) -> None:
 
 
 _REUSE: Final = _ProcessSetting(_raise_thresholds, _restore_thresholds)
-
-
-@numpy_defaults
-def run_task(function: Callable[..., T], *args: Any) -> T:
-    """Call a function as a task: with one BLAS thread, and reusing freed memory."""
-    with one_blas_thread(), reuse_freed_memory():
-        return function(*args)

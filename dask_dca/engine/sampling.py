@@ -25,10 +25,9 @@ from dask.task_spec import List, Task, TaskRef
 
 from dask_dca.engine.advice import in_terms_of
 from dask_dca.engine.computing import compute_and_persist, compute_delayed, compute_with_state, task_threads
-from dask_dca.engine.entry import align_arrays, array_bytes
+from dask_dca.engine.entry import array_bytes, run_task
 from dask_dca.engine.graphs import add_merge_tree, array_of_parts, as_dask, block_tasks, state_tasks, with_weights
 from dask_dca.engine.passes import Pass, delayed_pass, make_layer, run_pass, step
-from dask_dca.engine.process import run_task
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.tiles import RowCounts, clip_rounding, require_finite, take_rows, tiles
 from dask_dca.engine.types import stack_parts
@@ -141,7 +140,7 @@ def _finish_value(finish: Callable[[Any], Any], merged: Any) -> _SizedValue:
 
 def _call_on_value(function: Callable[..., R], kept: _SizedValue, arguments: Any, number: int) -> tuple[R, list[Any]]:
     with kept_warnings() as warnings:
-        return run_task(function, align_arrays(kept.value), *align_arrays(arguments[number])), warnings
+        return run_task(function, kept.value, *arguments[number]), warnings
 
 
 @dataclass(frozen=True)

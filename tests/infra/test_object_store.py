@@ -6,6 +6,7 @@ import sys
 import sysconfig
 import time
 
+import fsspec
 import numpy as np
 import pytest
 import zarr
@@ -166,9 +167,8 @@ def test_access_is_denied(store, tmp_path, monkeypatch, fresh):
 
 
 def test_a_store_that_never_answers_is_given_up(store, tmp_path, monkeypatch, fresh):
-    from dask_dca.cli import group as object_stores
-
-    monkeypatch.setitem(object_stores._TIMES["s3"]["config_kwargs"], "read_timeout", 1)  # of 15 seconds
+    quick = {"connect_timeout": 5, "read_timeout": 1, "retries": {"total_max_attempts": 2}}  # the user's own settings
+    monkeypatch.setitem(fsspec.config.conf, "s3", {"config_kwargs": quick})
     began = time.monotonic()
     with Answering(None) as port:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.entry import run_task
 from dask_dca.engine.passes import Pass, delayed_pass, map_frames, run_pass
-from dask_dca.engine.process import run_task
 from dask_dca.engine.sequences import batches, cut_sequences, piece_numbers
 from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.geometry.exact import Total, Workspace, plain_total

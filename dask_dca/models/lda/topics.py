@@ -287,7 +287,7 @@ def grouped_vertices(points: WordPoints, anchors: Numbers, descend: Descent = si
     vertices, B = R[anchors], None
     for _ in range(_GROUPING_ROUNDS):
         B = descend(R, vertices, B, _DESCENT_STEPS)
-        B[p <= 0.0] = 1.0 / len(anchors)
+        B = np.where((p > 0.0)[:, None], B, 1.0 / len(anchors))
         inside = np.where(p[:, None] > 0.0, B, 0.0)
         weights = p[:, None] * (inside >= _PURE_SHARE * inside.max(axis=0))
         vertices = (weights.T @ R) / weights.sum(axis=0)[:, None]

@@ -86,8 +86,7 @@ def _centre_sample(numbers: Numbers, rows: Floats) -> RowSample:
     require_squares(rows, numbers)
     require_size(rows, numbers)
     centre = np.median(rows, axis=0)
-    rows -= centre
-    return RowSample(rows, centre)
+    return RowSample(rows - centre, centre)
 
 
 def _describe_sample(sample: RowSample) -> tuple[int, Floats, Floats]:
