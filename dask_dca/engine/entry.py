@@ -68,42 +68,51 @@ def array_bytes(value: Any) -> int:
     return 0
 
 
-def align_arrays(given: T) -> T:
+def align_arrays(given: T, *, contiguous: bool = False) -> T:
     """Copy the arrays in a value that are not aligned, within dataclasses, lists, tuples and dictionaries.
 
     An array that was sent over the network may begin anywhere in a message, and NumPy adds the entries of an unaligned
-    array in another order, so that sums have other bits. Returns the value itself if all arrays are aligned.
+    array in another order, so that sums have other bits. contiguous: also copy views with gaps, as sending them does.
+    Returns the value itself if all arrays are as they should be.
     """
     value: Any = given
     found: Any = value
+    align = partial(align_arrays, contiguous=contiguous)
     if isinstance(value, np.ndarray):
-        found = value if value.flags.aligned else value.copy()
+        as_sent = value.flags.aligned and (value.flags.forc or not contiguous)
+        found = value if as_sent else value.copy()
     elif isinstance(value, list | tuple):
-        parts = [align_arrays(part) for part in value]
+        parts = [align(part) for part in value]
         if any(new is not old for new, old in zip(parts, value, strict=True)):
             found = type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     elif isinstance(value, dict):
-        changed = {key: new for key, old in value.items() if (new := align_arrays(old)) is not old}
+        changed = {key: new for key, old in value.items() if (new := align(old)) is not old}
         found = value | changed if changed else value
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
-        changed = {name: new for name, old in fields.items() if (new := align_arrays(old)) is not old}
+        changed = {name: new for name, old in fields.items() if (new := align(old)) is not old}
         found = dataclasses.replace(value, **changed) if changed else value
     elif isinstance(value, partial):
-        parts = [align_arrays(part) for part in (value.func, value.args, value.keywords)]
-        if any(new is not old for new, old in zip(parts, (value.func, value.args, value.keywords), strict=True)):
+        own = (value.func, value.args, value.keywords)
+        parts = [align(part) for part in own]
+        if any(new is not old for new, old in zip(parts, own, strict=True)):
             found = partial(parts[0], *parts[1], **parts[2])
     elif sparse.issparse(value):
         parts = [part for part in vars(value).values() if isinstance(part, np.ndarray)]
-        found = value if all(part.flags.aligned for part in parts) else value.copy()
+        found = value if all(align(part) is part for part in parts) else value.copy()
     return cast("T", found)
+
+
+def as_sent(value: T) -> T:
+    """Return a value with its arrays as they are after a message, also where nothing was sent."""
+    return align_arrays(value, contiguous=True)
 
 
 @numpy_defaults
 def run_task(function: Callable[..., T], *args: Any) -> T:
-    """Call a function as a task: with aligned arrays and one BLAS thread, and reusing freed memory."""
+    """Call a function as a task: with one BLAS thread, reusing freed memory, and arrays as they are when sent."""
     with one_blas_thread(), reuse_freed_memory():
-        return align_arrays(function)(*align_arrays(args))
+        return as_sent(align_arrays(function)(*align_arrays(args)))
 
 
 @dataclass(frozen=True)

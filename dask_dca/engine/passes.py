@@ -26,10 +26,10 @@ from dask_dca.engine.computing import (
     task_threads,
 )
 from dask_dca.engine.cubes import labelled
-from dask_dca.engine.entry import array_bytes, check_blocks, run_task
+from dask_dca.engine.entry import array_bytes, as_sent, check_blocks, run_task
 from dask_dca.engine.fingerprint import fingerprint_pass, with_fingerprint
 from dask_dca.engine.graphs import add_merge_tasks, array_of_parts, block_tasks, identity, with_weights
-from dask_dca.engine.process import numpy_defaults, one_blas_thread
+from dask_dca.engine.process import numpy_defaults
 from dask_dca.engine.types import Pass as Pass
 from dask_dca.engine.types import Reads as Reads
 from dask_dca.engine.types import Run as Run
@@ -102,6 +102,7 @@ def run_pass(
     of the blocks to visit, all if None. Returns the merged value.
     """
     run.count(rows.source, blocks)
+    state = as_sent(state)
     if run.lazy:
         return cast("T", delayed_pass(rows, job, state, blocks=blocks, shared=True))
     with in_terms_of(rows.form, rows.feature_names):
@@ -138,7 +139,7 @@ def step(run: Run, name: str, function: Callable[..., T], *args: Any) -> T:
     Returns its value, or a Delayed of it in a lazy run, where Delayed arguments are computed first.
     """
     if not run.lazy:
-        return function(*args)
+        return run_task(function, *args)
     key = f"dca-{name}-{uuid.uuid4().hex}"
     return cast("T", delayed(run_task, pure=False)(function, *args, dask_key_name=key))
 
@@ -169,12 +170,12 @@ def optimized_with_arrays(value: Any, name: str) -> Delayed:
 def _run_inline(rows: Rows, job: Pass[T], state: Any) -> T:
     rows, job = with_weights(rows, job)
     where = 0 if job.halo is None else Window(0, 0, rows.n_rows)
-    with one_blas_thread():
-        found = [part.merge([part.block(state, where, rows.source)]) for part in job.by_group()]
+    blocks = [run_task(part.block, state, where, rows.source) for part in job.by_group()]
+    found = [run_task(part.merge, [block]) for part, block in zip(job.by_group(), blocks, strict=True)]
     if job.groups is None:
         return cast("T", found[0])
-    value: T = job.groups.conquer([job.groups.finish(*pair) for pair in zip(job.groups.every, found, strict=True)])
-    return value
+    ends = [run_task(job.groups.finish, *pair) for pair in zip(job.groups.every, found, strict=True)]
+    return cast("T", run_task(job.groups.conquer, ends))
 
 
 def _run_graph(rows: Rows, job: Pass[T], state: Any, run: Run, blocks: NDArray[np.int64] | None) -> T:
@@ -193,6 +194,7 @@ def delayed_pass(
     numbers of the blocks to visit, all if None; shared: load blocks of kind "dask" in separate tasks, which graphs that
     are computed together share. Returns a Delayed of the pass's value.
     """
+    state = as_sent(state)
     rows, job = with_weights(rows, job)
     if rows.form != Form():
         job = replace(job, block=WithErrorContext(job.block, rows.form))
@@ -223,6 +225,7 @@ def map_rows(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, widt
     Returns (n, width), or (n,) if width is None, in the floating dtype of the input, at least float32; with the labels
     of the rows.
     """
+    state = as_sent(state)
     if rows.kind == "memory":
         wrapped = WithErrorContext(function, rows.form, rows.feature_names)
         found: Any = run_task(_call_and_cast, wrapped, rows.result_dtype, state, 0, rows.source)
@@ -330,6 +333,7 @@ def map_frames(
     Returns (n, width), or (n,) if width is None, with the labels of the rows.
     """
     typed = partial(_call_and_cast, WithErrorContext(function, rows.form, rows.feature_names), dtype)
+    state = as_sent(state)
     if rows.kind == "memory":
         window = Window(0, 0, rows.n_rows)
         found: Any = run_task(typed, state, window, rows.source)

@@ -25,7 +25,7 @@ from dask.task_spec import List, Task, TaskRef
 
 from dask_dca.engine.advice import in_terms_of
 from dask_dca.engine.computing import compute_and_persist, compute_delayed, compute_with_state, task_threads
-from dask_dca.engine.entry import array_bytes, run_task
+from dask_dca.engine.entry import array_bytes, as_sent, run_task
 from dask_dca.engine.graphs import add_merge_tree, array_of_parts, as_dask, block_tasks, state_tasks, with_weights
 from dask_dca.engine.passes import Pass, delayed_pass, make_layer, run_pass, step
 from dask_dca.engine.rows import as_rows
@@ -107,6 +107,7 @@ def call_each(
     run: Run, name: str, function: Callable[..., R], held: Held[Any], arguments: Sequence[tuple[Any, ...]]
 ) -> list[R]:
     """Call a function several times with a persisted value, concurrently; arguments: further ones of each call."""
+    arguments = as_sent(arguments)
     if not is_dask_collection(held.value):
         return [run_task(function, held.value, *args) for args in arguments]
 
@@ -164,6 +165,7 @@ def run_and_keep(rows: Rows, job: Pass[tuple[T, Any]], keep: KeepRule, state: An
     rows are selected. Returns the merged value, and the selected rows, None if there are none.
     """
     run.count(rows.source)
+    state = as_sent(state)
     rows, job = with_weights(rows, job)
 
     def compute(held: Any) -> Any:

@@ -1,17 +1,13 @@
 """Fitted attributes and results have the bits of memory for any chunking, container and scheduler."""
 
-import pickle
-from functools import partial
 from inspect import signature
 
-import cloudpickle
 import dask
 import dask.array as da
 import numpy as np
 import pytest
 import zarr
 from dask import is_dask_collection
-from dask.local import get_async, synchronous_executor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -20,6 +16,7 @@ from benchmarks.chunking_cases import sizes
 from dask_dca.engine.rows import as_rows
 from dask_dca.errors import DCAError
 from tests.contract.entries import ENTRIES, as_bytes, data, example, example_results, fitted, fitted_bytes, result_bytes
+from tests.messages import by_messages
 from tests.strategies import chunkings
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # so little data, of any kind
@@ -112,33 +109,12 @@ def test_threads(name):
     assert fitted_bytes(model) == fitted_bytes(fitted(name))
 
 
-def _as_a_message(value):
-    buffers = []
-    return cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append), [part.raw() for part in buffers]
-
-
-def _from_a_message(message, first):
-    """Arrays are read-only and begin this many bytes after an aligned address, as they may in a worker's message."""
-    parts = [memoryview(bytes(first) + part.tobytes())[first:] for part in message[1]]
-    return pickle.loads(message[0], buffers=parts)
-
-
-def _by_messages(first):
-    """Make a scheduler that sends each task, its inputs and its value."""
-
-    def run(graph, keys, **others):
-        loads = partial(_from_a_message, first=first)
-        return get_async(synchronous_executor.submit, 1, graph, keys, dumps=_as_a_message, loads=loads)
-
-    return run
-
-
 def test_arrays_that_begin_anywhere_in_a_message(name):
     """NumPy adds entries of arrays that are not aligned in another order; in wide rows that is seen."""
     X = data(ENTRIES[name].kind, 150, 24, np.random.default_rng(5))
     whole = outcome(name, X, None, {})
     for first in (0, 1):
-        with dask.config.set(scheduler=_by_messages(first)):
+        with dask.config.set(scheduler=by_messages(first)):
             assert outcome(name, da.from_array(X, chunks=(60, -1)), None, {}) == whole
     assert isinstance(whole[0], dict)
 

@@ -1,5 +1,6 @@
 """Missing entries: anchors, coefficients, what is filled in, and what is refused."""
 
+import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -25,6 +26,7 @@ from dask_dca.errors import (
 from dask_dca.geometry.low_rank import fit_low_rank, posterior_means
 from tests.conftest import bits
 from tests.contract.entries import fitted_bytes
+from tests.messages import by_messages
 from tests.strategies import chunkings
 
 
@@ -376,6 +378,8 @@ def test_other_bases_of_rows_with_holes_have_the_same_bits_for_any_chunking(basi
     chunked = da.from_array(holes, chunks=(130, 17))
     parts = dca.NMF(4, basis=basis).fit(chunked)
     assert bits(parts) == bits(whole)
+    with dask.config.set(scheduler=by_messages(0)):
+        assert bits(dca.NMF(4, basis=basis).fit(chunked)) == bits(whole)
     np.testing.assert_array_equal(parts.transform(chunked).compute(), whole.transform(holes))
 
 

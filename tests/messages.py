@@ -1,0 +1,27 @@
+"""A scheduler in this process whose tasks receive what a worker receives: everything was sent."""
+
+import pickle
+from functools import partial
+
+import cloudpickle
+from dask.local import get_async, synchronous_executor
+
+
+def by_messages(first):
+    """Make a scheduler; arrays are read-only and begin this many bytes after an aligned address, without gaps."""
+
+    def run(graph, keys, **others):
+        loads = partial(_load, first=first)
+        return get_async(synchronous_executor.submit, 1, graph, keys, dumps=_dump, loads=loads)
+
+    return run
+
+
+def _dump(value):
+    buffers = []
+    return cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append), [part.raw() for part in buffers]
+
+
+def _load(message, first):
+    parts = [memoryview(bytes(first) + part.tobytes())[first:] for part in message[1]]
+    return pickle.loads(message[0], buffers=parts)
