@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import dask
 import numpy as np
-from dask.base import tokenize
+from dask.base import is_dask_collection, tokenize
+from dask.blockwise import optimize_blockwise
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.optimization import cull
@@ -39,23 +40,40 @@ T = TypeVar("T")
 
 def block_tasks(
     rows: Rows, jobs: Sequence[Pass[Any]], state: Any, blocks: NDArray[np.int64] | None, *, shared: bool = False
-) -> tuple[dict[Any, Any], list[list[Any]], str]:
+) -> tuple[dict[Any, Any], list[list[Any]], str, list[Any]]:
     """Build the graph of one task per block and pass.
 
-    Returns the graph, the keys of each pass in the order of blocks, and the token in their names.
+    shared: refer to the tasks of the array and the state. Returns the graph, the keys of each pass in the order of
+    blocks, the token in their names, and the collections that the graph refers to.
     """
     token = uuid.uuid4().hex
     held = f"dca-state-{token}"
     graph = state_tasks(held, state, shared=shared)
+    below = [some for some in (rows.source, state) if is_dask_collection(some)] if shared else []
     chosen = range(rows.n_blocks) if blocks is None else [int(i) for i in blocks]
     if rows.kind == "zarr" and len(jobs) > 1:
         rows = as_dask(rows)
     if rows.kind == "zarr":
         (job,) = jobs
         some = [[i] for i in chosen] if blocks is None else bundle_blocks(rows, blocks, task_threads())
-        return graph, [add_zarr_tasks(graph, rows, job, held, f"dca-{job.name}-{token}", some)], token
+        return graph, [add_zarr_tasks(graph, rows, job, held, f"dca-{job.name}-{token}", some)], token, below
+    if not shared and _has_annotations(rows.source):
+        rows = replace(rows, source=_fuse_alike(rows.source))
+        shared, below = True, [rows.source]
     names = [f"dca-{job.name}-{token}" for job in jobs]
-    return graph, _add_dask_tasks(graph, rows, jobs, held, names, chosen, shared=shared), token
+    return graph, _add_dask_tasks(graph, rows, jobs, held, names, chosen, shared=shared), token, below
+
+
+def _has_annotations(X: Any) -> bool:
+    """Whether layers of a Dask array have other annotations than those around this call."""
+    layers = getattr(X.dask, "layers", {}).values()
+    return any(layer.annotations not in (None, dask.get_annotations()) for layer in layers)
+
+
+def _fuse_alike(X: Any) -> Any:
+    """Fuse the tasks of a Dask array as far as Dask does without losing their annotations."""
+    rebuild, args = X.__dask_postpersist__()
+    return rebuild(optimize_blockwise(X.dask, keys=[(X.name,)]), *args)
 
 
 def state_tasks(key: str, state: Any, *, shared: bool = False) -> dict[Any, Any]:

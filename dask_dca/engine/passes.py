@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import numpy as np
-from dask.base import is_dask_collection, tokenize
+from dask.base import tokenize
 from dask.delayed import Delayed, delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Alias
@@ -36,7 +36,7 @@ from dask_dca.engine.types import Run as Run
 from dask_dca.engine.types import Window, stack_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
@@ -202,21 +202,12 @@ def delayed_pass(
     whole = len(jobs) > 1 or job.halo is not None or blocks is not None
     if not whole:
         jobs = jobs[0].by_rows(n_row_parts(rows))
-    graph, keys, token = block_tasks(rows, jobs, state, blocks, shared=shared)
+    graph, keys, token, below = block_tasks(rows, jobs, state, blocks, shared=shared)
     if not whole:
         keys = [[key for block in zip(*keys, strict=True) for key in block]]  # in the order of the rows
     last = add_merge_tasks(graph, job, keys, token)
     layer = f"dca-{job.name}-pass-{token}"
-    return Delayed(last, make_layer(layer, graph, [rows.source, state] if shared else []), layer=layer)
-
-
-def make_layer(layer: str, graph: dict[Any, Any], sources: Sequence[Any]) -> Any:
-    """Make a layer of the graph, on top of the layers of its blocks and its state."""
-    if not sources:
-        return HighLevelGraph({layer: graph}, {layer: set()})
-    return HighLevelGraph.from_collections(
-        layer, graph, dependencies=[some for some in sources if is_dask_collection(some)]
-    )
+    return Delayed(last, HighLevelGraph.from_collections(layer, graph, below), layer=layer)
 
 
 def map_rows(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, width: int | None) -> Any:
@@ -347,15 +338,15 @@ def _lazy_frames(rows: Rows, job: Pass[Any], state: Any, width: int, dtype: np.d
     import dask.array as da
 
     rows = rows.with_chunks()
-    graph, (keys,), token = block_tasks(rows, [job], state, None)
+    graph, (keys,), token, below = block_tasks(rows, [job], state, None)
     layer = f"dca-{job.name}-pass-{token}"
     if da.array_expr_enabled():
-        whole = HighLevelGraph({layer: graph}, {layer: set()})
+        whole = HighLevelGraph.from_collections(layer, graph, below)
         parts = (Delayed(key, whole, layer=layer) for key in keys)
         return array_of_parts(parts, np.diff(rows.offsets), width, dtype)
     graph |= {(layer, i, 0): Alias((layer, i, 0), key) for i, key in enumerate(keys)}
     chunks = (tuple(np.diff(rows.offsets).tolist()), (width,))
-    return da.Array(HighLevelGraph({layer: graph}, {layer: set()}), layer, chunks, dtype=dtype)
+    return da.Array(HighLevelGraph.from_collections(layer, graph, below), layer, chunks, dtype=dtype)
 
 
 def _call_and_cast(function: Callable[..., NDArray[Any]], dtype: np.dtype[Any], *args: Any) -> NDArray[Any]:

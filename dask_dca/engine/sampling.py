@@ -27,7 +27,7 @@ from dask_dca.engine.advice import in_terms_of
 from dask_dca.engine.computing import compute_and_persist, compute_delayed, compute_with_state, task_threads
 from dask_dca.engine.entry import array_bytes, as_sent, run_task
 from dask_dca.engine.graphs import add_merge_tree, array_of_parts, as_dask, block_tasks, state_tasks, with_weights
-from dask_dca.engine.passes import Pass, delayed_pass, make_layer, run_pass, step
+from dask_dca.engine.passes import Pass, delayed_pass, run_pass, step
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.tiles import RowCounts, clip_rounding, require_finite, take_rows, tiles
 from dask_dca.engine.types import stack_parts
@@ -178,7 +178,7 @@ def run_and_keep(rows: Rows, job: Pass[tuple[T, Any]], keep: KeepRule, state: An
 
 def _keep_graph(rows: Rows, job: Pass[Any], keep: KeepRule, state: Any) -> tuple[Delayed, list[Delayed]]:
     """Build the value with the sizes of the pieces, and the pieces."""
-    graph, (keys,), token = block_tasks(rows, [job], state, None)
+    graph, (keys,), token, below = block_tasks(rows, [job], state, None)
 
     def add(what: str, i: int, function: Callable[..., Any], *args: Any) -> Any:
         key = (f"dca-{what}-{token}", i)
@@ -202,7 +202,7 @@ def _keep_graph(rows: Rows, job: Pass[Any], keep: KeepRule, state: Any) -> tuple
     sizes = [TaskRef(add("size", i, _n_rows, TaskRef(key))) for i, key in enumerate(kept)]
     whole = TaskRef(add_merge_tree(graph, job.merge, values, f"dca-merge-{job.name}-{token}"))
     last = add(f"{job.name}-pass", 0, tuple, List(whole, List(*sizes)))
-    layered = HighLevelGraph({token: graph}, {token: set()})
+    layered = HighLevelGraph.from_collections(token, graph, below)
     return Delayed(last, layered, layer=token), [Delayed(key, layered, layer=token) for key in kept]
 
 
@@ -336,9 +336,9 @@ def sample_rows(rows: Rows, numbers: Numbers | None, run: Run, *, nonnegative: b
 def _persist_rows(rows: Rows, state: _State, blocks: Any, run: Run) -> Any:
     """Extract some rows of each block and persist them on the cluster, unless they are too large."""
     job = Pass("sample", _fetch_block, stack_parts)
-    graph, (keys,), token = block_tasks(rows, [job], state, blocks, shared=run.lazy)
+    graph, (keys,), token, below = block_tasks(rows, [job], state, blocks, shared=run.lazy)
     layer = f"dca-{job.name}-pass-{token}"
-    whole = make_layer(layer, graph, [rows.source, state] if run.lazy else [])
+    whole = HighLevelGraph.from_collections(layer, graph, below)
     counts = np.diff(np.searchsorted(state.numbers, rows.offsets))[blocks]
     # number of rows of each task, which may bundle blocks
     counts = np.add.reduceat(counts, np.searchsorted(blocks, [number for _, number in keys]))

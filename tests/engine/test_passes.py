@@ -6,7 +6,7 @@ import pickle
 import subprocess
 import sys
 import tracemalloc
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from types import SimpleNamespace
@@ -78,6 +78,19 @@ def test_tasks_of_a_pass_have_the_annotations_around_it(thousand, monkeypatch):
         with dask.annotate(**asked):
             value = delayed_pass(as_rows(X), SUM, 2.0)
         assert [layer.annotations for layer in value.__dask_graph__().layers.values()] == [asked]
+
+
+@pytest.mark.parametrize("job", [SUM, replace(SUM, halo=Halo(1, 1), block=lambda state, where, *_: float(where.start))])
+def test_loads_keep_the_annotations_that_they_were_made_with(job):
+    """Dask loses them where it fuses tasks; those of the pass may run anywhere."""
+    with dask.annotate(resources={"GPU": 1}, retries=7):
+        X = da.ones((8, 2), chunks=(2, 1)).map_blocks(operator.neg)
+    plain = delayed_pass(as_rows(da.zeros((8, 2), chunks=(2, 1))), job, 2.0)
+    value = delayed_pass(as_rows(X + 1), job, 2.0)
+    last, *loads = [layer.annotations for layer in reversed(value.__dask_graph__().layers.values())]
+    assert last is None
+    assert loads == [{"resources": {"GPU": 1}, "retries": 7}]
+    assert value.compute(scheduler="synchronous") == plain.compute(scheduler="synchronous")
 
 
 @pytest.mark.parametrize("kind", ["zarr", "dask"])
@@ -294,7 +307,7 @@ def test_workers_that_die_at_a_neighbours_rows_name_these(thousand):
     """Whose task is called by a chunk, of which a block has several."""
     rows = as_rows(da.from_array(thousand[0], (2, 30)))
     job = Pass("places", block_places, join, Halo(1, 1))
-    graph, _, _ = block_tasks(rows, [job], None, None)
+    graph, *_ = block_tasks(rows, [job], None, None)
     halos = [key for key in graph if "halo" in key[0]]
     assert rows.n_blocks < 300
     assert len(halos) == 2 * (rows.n_blocks - 1)
