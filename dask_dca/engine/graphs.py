@@ -161,6 +161,13 @@ def as_dask(rows: Rows) -> Rows:
     return replace(rows, source=array, kind="dask")
 
 
+def as_new_tasks(rows: Rows) -> Rows:
+    """Rename the chunks of a Dask array, so that another pass of the same graph loads them again, and none is held."""
+    if rows.kind != "dask":
+        return rows
+    return replace(rows, source=rows.source.map_blocks(identity, dtype=rows.dtype, meta=rows.source._meta))
+
+
 def with_weights(rows: Rows, job: Pass[T]) -> tuple[Rows, Pass[T]]:
     """Give a weighted pass the weights, for chunked rows as one more column chunk."""
     if rows.weights is None or not job.weighted:

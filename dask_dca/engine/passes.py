@@ -15,6 +15,7 @@ import numpy as np
 from dask.base import tokenize
 from dask.delayed import Delayed, delayed
 from dask.highlevelgraph import HighLevelGraph
+from dask.layers import ArraySliceDep
 from dask.task_spec import Alias
 
 from dask_dca.engine.advice import Form, WithErrorContext, in_terms_of
@@ -238,7 +239,7 @@ def _map_lazily(rows: Rows, function: Callable[..., NDArray[Any]], state: Any, w
         "ij" if whole else "ik",
         source,
         "ij",
-        _row_numbers(source),
+        ArraySliceDep(source.chunks[:1]),
         "i",
         _state_node(_State(state, rows.form, rows.feature_names)),
         "",
@@ -279,22 +280,10 @@ def _state_node(state: _State) -> Any:
     return da.from_array(holder, name=f"dca-state-{tokenize(state)}")
 
 
-def _row_numbers(source: Any) -> Any:
-    """Row numbers as an array chunked like the rows."""
-    import dask.array as da
-
-    return da.map_blocks(_block_starts, chunks=source.chunks[:1], dtype=np.int64, meta=np.empty(0, np.int64))
-
-
-def _block_starts(block_info: Any = None) -> NDArray[np.int64]:
-    ((begin, end),) = block_info[None]["array-location"]
-    return np.arange(begin, end)
-
-
 @numpy_defaults
 def _apply(
     columns: Any,
-    starts: NDArray[np.int64],
+    where: tuple[slice],
     shared: Any,
     *,
     function: Callable[..., Any],
@@ -302,11 +291,11 @@ def _apply(
     out: Any,
     whole: bool,
 ) -> NDArray[Any]:
-    start = int(starts[0]) if len(starts) else 0
-    parts = check_blocks([columns] if whole else columns, range(start, start + len(starts)), declared)
+    numbers = range(where[0].start, where[0].stop)
+    parts = check_blocks([columns] if whole else columns, numbers, declared)
     state: _State = shared.item()
     wrapped = WithErrorContext(function, state.form, state.names)
-    return run_task(_call_and_cast, wrapped, out, state.value, start, *parts)
+    return run_task(_call_and_cast, wrapped, out, state.value, numbers.start, *parts)
 
 
 def map_frames(

@@ -155,7 +155,10 @@ def _rows_of(X: Any, array: str | None) -> Rows:
     X = to_pandas_table(X)
     X = numeric_table(X, called) if is_table(X) else X
     if hasattr(X, "to_dask_array"):  # a Dask DataFrame
-        X = X.optimize(fuse=False)  # the index of a query that is not optimized can't be given to results
+        import dask.dataframe as dd
+
+        query = X.optimize()  # as a graph, in which values and index of a partition share its loading
+        X = dd.from_graph(query.dask, X._meta, query.divisions, query.__dask_keys__(), "table")
         rows = as_rows(X.to_dask_array(lengths=True))
         return replace(rows, feature_names=_text_names(X.columns), labels=TableIndex(X.index, tuple(X.columns)))
     X, names = _unwrap(X)

@@ -57,6 +57,20 @@ def test_results_join_the_table_by_its_index():
     assert sorted(found.groupby("group").size()) == [30, 30]
 
 
+def test_a_partition_is_loaded_once_for_values_and_index():
+    loaded = []
+
+    def load(part):
+        loaded.append(1)
+        return TABLE[15 * part : 15 * part + 15]
+
+    data = dd.from_map(load, range(4), meta=TABLE[:0])
+    found = dca.NMF(2).fit(TABLE).transform(data)
+    loaded.clear()
+    assert found.compute(scheduler="sync").index.tolist() == TABLE.index.tolist()
+    assert len(loaded) == 4
+
+
 def test_divisions_and_empty_partitions_stay():
     data = dd.from_pandas(TABLE.reset_index(drop=True), npartitions=4)
     few = data[data["a"] >= 5.0]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dask_dca.engine.entry import run_task
+from dask_dca.engine.graphs import as_new_tasks
 from dask_dca.engine.passes import Pass, delayed_pass, map_frames, run_pass
 from dask_dca.engine.sequences import batches, cut_sequences, piece_numbers
 from dask_dca.engine.types import add_parts, stack_parts
@@ -143,7 +144,7 @@ class Decoder:
             return run_task(_join_pieces, run_pass(self.rows, job, state, self.run), join, state)
         import dask
 
-        found = delayed_pass(self.rows, job, state)
+        found = delayed_pass(as_new_tasks(self.rows), job, state)
         return dask.delayed(run_task, pure=False)(_join_pieces, found, join, state)
 
 
