@@ -70,13 +70,28 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool, ending: str = 
         new = folder / f"new{ending}"
         yield new
         try:
-            (os.replace if overwrite else os.link)(new, target)
+            (os.replace if overwrite else _move_to_free_place)(new, target)
         except FileExistsError as error:
             msg = (
                 f"{os.fspath(path)!r} was created meanwhile; choose another path, or allow to replace it: "
                 "overwrite=True (--overwrite)"
             )
             raise ModelFileError(msg) from error
+
+
+def _move_to_free_place(new: Path, target: Path) -> None:
+    """Move a file to a path; raises FileExistsError if something is there."""
+    try:
+        os.link(new, target)
+    except FileExistsError:
+        raise
+    except OSError:  # no hard links, as on many network file systems: an empty file takes the place
+        target.touch(exist_ok=False)
+        try:
+            os.replace(new, target)
+        except BaseException:
+            target.unlink()
+            raise
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """`dask dca report`: a whole page or none, exit codes 0 and 2, nothing replaced that isn't a page."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -129,13 +130,27 @@ def test_a_page_that_cannot_be_written_leaves_nothing(place, monkeypatch, overwr
     assert "old" in Path("old.html").read_text()
 
 
-def test_what_came_into_being_meanwhile_stays(place, monkeypatch):
-    """A file that another process wrote between the check and the move is not replaced."""
+@pytest.mark.parametrize("links", [True, False])
+def test_what_came_into_being_meanwhile_stays(place, monkeypatch, links):
+    """A file that another process wrote between the check and the move is not replaced, with or without hard links."""
+
+    def refuse(*_):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
     monkeypatch.setattr(files, "check_page", lambda *_, **__: None)
+    files.write_page("new.html", "<!doctype html>")
+    assert Path("new.html").read_text() == "<!doctype html>"
     Path("report.html").write_text("of someone else")
     with pytest.raises(ModelFileError, match="meanwhile"):
         files.write_page("report.html", "<!doctype html>")
     assert Path("report.html").read_text() == "of someone else"
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(ModelFileError, match="nothing of it was left behind"):
+        files.write_page("third.html", "<!doctype html>")
+    assert not Path("third.html").exists()
     assert not [name for name in os.listdir() if name.startswith(".")]
 
 
