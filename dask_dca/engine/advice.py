@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -270,8 +270,10 @@ def _advice_for_words(X: Sequence[Any]) -> str | None:
 def _advice_for_objects(X: Any) -> str:
     """Expression that turns objects into numbers: dicts, generators, Delayed objects."""
     if isinstance(X, dict):
-        flat = all(np.ndim(value) == 1 for value in X.values())
-        return "pandas.DataFrame(X), a table" if flat else "list(X.values()), its parts"
+        with suppress(ValueError):  # of a value that is ragged itself
+            if all(np.ndim(value) == 1 for value in X.values()):
+                return "pandas.DataFrame(X), a table"
+        return "list(X.values()), its parts"
     if isinstance(X, list | tuple) and X and is_a(X[0], "dask", "Delayed"):
         return "dask.compute(*X), their values"
     if isinstance(X, list | tuple) and X and is_a(X[0], "polars", "LazyFrame"):

@@ -104,8 +104,8 @@ def refuse_elsewhere(X: Any, active: Any) -> None:
     for client in _clients_of_chunks(X):
         if active is None or _scheduler_id(client) != _scheduler_id(active):
             msg = (
-                f"X was persisted on the cluster of {client.scheduler.address}, and another one computes; compute "
-                "there: with client.as_current(), or call X.compute() there first"
+                f"X was persisted on the cluster of {client.scheduler.address}, and another scheduler computes; "
+                "compute there: with client.as_current(), or call X.compute() there first"
             )
             raise InvalidInputError(msg)
 

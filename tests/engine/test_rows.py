@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tracemalloc
 
+import dask
 import dask.array as da
 import dask.dataframe as dd
 import fsspec
@@ -251,7 +252,6 @@ def test_stores_are_data(tmp_path):
 
 
 def test_delayed_objects_and_futures_have_no_shape():
-    import dask
 
     for given in (dask.delayed(np.eye(3)), dask.delayed(np.eye)(3)):
         with pytest.raises(InvalidInputError, match=r"has no known shape; pass dask\.array\.from_delayed"):
@@ -273,6 +273,11 @@ def test_data_of_another_client_or_a_closed_one():
                 assert bits(dca.NMF(3).fit(kept)) == bits(dca.NMF(3).fit(X))
             with Client(other), pytest.raises(InvalidInputError, match=r"persisted on the cluster of .*, and another"):
                 dca.NMF(3).fit(kept)
+            with dask.config.set(scheduler="sync"):
+                with pytest.raises(InvalidInputError, match="another scheduler computes; compute there: with client"):
+                    dca.NMF(3).fit(kept)
+                with client.as_current():
+                    assert bits(dca.NMF(3).fit(kept)) == bits(dca.NMF(3).fit(X))
         for function in (dca.NMF(3).fit, dca.NMF(3).fit(X).transform):
             with pytest.raises(InvalidInputError, match="persisted by a Dask client that is closed"):
                 function(kept)

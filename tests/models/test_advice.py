@@ -171,6 +171,7 @@ DOCUMENTS = {
     "pairs of words": (WORDS[::3], r"X = (sklearn\S+CountVectorizer\(analyzer=list\)\.fit_transform\(X\))"),
     "texts": ([" ".join(words) for words in WORDS], r"X = (sklearn\S+CountVectorizer\(\)\.fit_transform\(X\))"),
     "dicts": ([dict.fromkeys(words, 1) for words in WORDS], r"pass (sklearn\S+DictVectorizer\(\)\.fit_transform\(X\))"),
+    "dict of lists of words": ({"a": WORDS, "b": WORDS[1:]}, r"pass (list\(X\.values\(\)\)), its parts"),
     "gensim's corpus": ([[(0, 1), (1, 2)], [(1, 1)]], r"pass (gensim\.matutils\.corpus2csc\(X\)\.T)"),
 }
 
@@ -183,7 +184,8 @@ def test_documents_as_people_have_them_become_counts(kind):
     found = re.search(pattern, str(raised.value))
     assert found, str(raised.value)
     if "gensim" not in kind:
-        assert eval(found[1], {"X": data, "sklearn": sklearn}).shape[0] == len(data)
+        given = eval(found[1], {"X": data, "sklearn": sklearn})
+        assert (len(given) if isinstance(given, list) else given.shape[0]) == len(data)
 
 
 LABELLED = {
