@@ -177,15 +177,6 @@ def _worker_versions(client: Any, met: set[str], *, wait: bool) -> tuple[set[str
     return there, found
 
 
-def scatter_large(state: Any, *, patience: float = 0.0) -> Any:
-    """Scatter a state to all workers if it is large.
-
-    patience: seconds to wait for a first worker. Returns a future; the state itself if it is small, or as for
-    `scatter`.
-    """
-    return state if array_bytes(state) < _MIN_SCATTER_BYTES else scatter(state, patience=patience)
-
-
 def scatter(value: Any, *, patience: float = 0.0) -> Any:
     """Send a value to all workers of a cluster directly.
 
@@ -218,7 +209,8 @@ def compute_with_state(
     for left in reversed(range(run.retries + 1)):
         try:
             require_package(client)
-            held = scatter_large(state, patience=0.0 if left == run.retries else _WORKER_TIMEOUT)
+            if array_bytes(state) >= _MIN_SCATTER_BYTES:
+                held = scatter(state, patience=0.0 if left == run.retries else _WORKER_TIMEOUT)
             return compute(held)
         except Exception as error:
             refuse_elsewhere(source, client)

@@ -329,13 +329,11 @@ def _lazy_frames(rows: Rows, job: Pass[Any], state: Any, width: int, dtype: np.d
     rows = rows.with_chunks()
     graph, (keys,), token, below = block_tasks(rows, [job], state, None)
     layer = f"dca-{job.name}-pass-{token}"
-    if da.array_expr_enabled():
-        whole = HighLevelGraph.from_collections(layer, graph, below)
-        parts = (Delayed(key, whole, layer=layer) for key in keys)
-        return array_of_parts(parts, np.diff(rows.offsets), width, dtype)
     graph |= {(layer, i, 0): Alias((layer, i, 0), key) for i, key in enumerate(keys)}
-    chunks = (tuple(np.diff(rows.offsets).tolist()), (width,))
-    return da.Array(HighLevelGraph.from_collections(layer, graph, below), layer, chunks, dtype=dtype)
+    whole, heights = HighLevelGraph.from_collections(layer, graph, below), np.diff(rows.offsets).tolist()
+    if da.array_expr_enabled():
+        return array_of_parts((Delayed(key, whole, layer=layer) for key in keys), heights, width, dtype)
+    return da.Array(whole, layer, (tuple(heights), (width,)), dtype=dtype)
 
 
 def _call_and_cast(function: Callable[..., NDArray[Any]], dtype: np.dtype[Any], *args: Any) -> NDArray[Any]:

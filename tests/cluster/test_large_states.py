@@ -13,7 +13,7 @@ from distributed import get_worker
 from scipy import sparse
 
 import dask_dca as dca
-from dask_dca.engine.computing import scatter_large
+from dask_dca.engine.computing import scatter
 from dask_dca.engine.passes import Pass, Run, run_pass
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.types import add_parts
@@ -59,10 +59,10 @@ def test_a_state_outlives_the_workers_that_hold_it(cluster, client, tmp_path, n_
 def test_a_first_worker_is_awaited_before_a_state_goes_with_the_graph(cluster, client):
     (gone,) = scaled(cluster, client, 0)
     assert gone == 0
-    assert scatter_large(STATE) is STATE
+    assert scatter(STATE) is STATE
     later = threading.Timer(0.5, cluster.scale, [1])
     later.start()
-    held = scatter_large(STATE, patience=30.0)
+    held = scatter(STATE, patience=30.0)
     later.join()
     assert held.result()[0][-1] == STATE[0][-1]
 
