@@ -324,22 +324,13 @@ def _shortfalls(stream: AnchorStream, scaled: Floats, chosen: Numbers) -> Floats
 
 
 def can_stream(model: Any) -> bool:
-    """Check that a model's planes can be fixed before the data are known, and return True.
+    """Check that no parameter of a model needs all data at once, and return True.
 
-    Raises InvalidParameterError: the number of anchors is "auto", or the method is the paper's.
+    Raises InvalidParameterError: one does, such as a number of anchors that is "auto".
     """
     if model.n_components == "auto":
         msg = "the planes of a stream are fixed before its first row: pass an integer instead of n_components='auto'"
         raise InvalidParameterError(msg)
-    return has_stream(model)
-
-
-def check_stream(model: Any) -> int:
-    """Check the parameters of a stream, and return the number of anchors.
-
-    Raises InvalidParameterError: it is "auto", or a parameter needs all data at once.
-    """
-    can_stream(model)
     if model.known is not None:
         msg = "known anchors are for fit(X) alone; a stream takes known=None"
         raise InvalidParameterError(msg)
@@ -348,6 +339,15 @@ def check_stream(model: Any) -> int:
         if value not in allowed:
             msg = f"{name}={value!r} is for fit(X) alone; a stream takes {name}={allowed[0]!r}"
             raise InvalidParameterError(msg)
+    return has_stream(model)
+
+
+def check_stream(model: Any) -> int:
+    """Check the parameters of a stream, and return the number of anchors.
+
+    Raises InvalidParameterError: it is not a number, or a parameter needs all data at once.
+    """
+    can_stream(model)
     return check_integer("n_components", model.n_components, 1)
 
 
@@ -360,10 +360,11 @@ def check_same_stream(model: Any, other: Any) -> None:
         if not hasattr(part, "stream_rows_"):
             msg = "models that were fitted by fit(X) keep no extreme rows: fit both by partial_fit(X), then merge them"
             raise InvalidParameterError(msg)
-    for name in ("n_components", "n_features_in_", "n_subproblems_", "stream_seed_"):
-        own, foreign = getattr(model, name), getattr(other, name)
-        if own != foreign:
-            what = "random_state, an integer" if name == "stream_seed_" else name.rstrip("_")
+    same = {"stream_seed_": "random_state, an integer", "feature_names_in_": "columns, in one order"}
+    for name in ("n_components", "n_features_in_", "n_subproblems_", *same):
+        own, foreign = getattr(model, name, None), getattr(other, name, None)
+        if own is not None is not foreign and not np.array_equal(own, foreign):
+            what = same.get(name, name.rstrip("_"))
             msg = f"the models differ in {name}: {own} and {foreign}; fit both by partial_fit with the same {what}"
             raise InvalidParameterError(msg)
 
