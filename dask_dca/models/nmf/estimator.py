@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import numpy as np
@@ -35,9 +36,11 @@ from dask_dca.models.nmf.fit import (
     find_ray_basis,
     free_basis,
 )
+from dask_dca.models.nmf.free import NO_PENALTY
 from dask_dca.models.nmf.passes import (
     Basis,
     Filling,
+    basis_block,
     coefficients_of_observed,
     combinations_block,
     counts_block,
@@ -141,11 +144,12 @@ class NMF(NamedParts, AnchorModel):
         With "rays" and "auto": how much larger than the anchors' simplex the smallest one is, in each direction (1 is
         as large), and how far the furthest extreme row is outside, as a share of the simplex's height.
     reconstruction_err_ : float
-        Frobenius norm of the residuals, or the root of twice the divergence (not with basis "rows", whose fit computes
-        no coefficients: see the method `reconstruction_err`).
+        Frobenius norm of the residuals, or the root of twice the divergence, at the coefficients of the last pass:
+        refitted ones leave slightly less. Not with basis "rows", whose fit computes no coefficients: see the method
+        `reconstruction_err`.
     n_iter_, converged_ : int, bool
-        Number of passes that chose the components (one, if they are rows) or updated a free basis; and whether a
-        further one would change them only negligibly.
+        Number of passes that chose the components (one, if they are rows or exact) or updated a free basis; and whether
+        a further one would change them only negligibly.
     n_components_ : int
         Number of anchors found.
     n_components_range_ : tuple of int
@@ -353,8 +357,8 @@ class NMF(NamedParts, AnchorModel):
         Returns
         -------
         ndarray or dask.array.Array of shape (n, k)
-            F with X = F X_A in the least-squares sense, on the observed entries; NaN for rows without any. Lazy for
-            chunked input.
+            F with X = F X_A in the least-squares sense, on the observed entries; NaN for rows without any. By another
+            loss, or with penalties, missing entries are filled first, as by `impute`. Lazy for chunked input.
 
         Raises
         ------
@@ -363,15 +367,13 @@ class NMF(NamedParts, AnchorModel):
         """
         check_is_fitted(self)
         rows = self._for_output(self._rows(X, reset=False))
-        if self.basis_ == "rows":
-            return map_rows(rows, coefficients_of_observed, Basis.of_rays(self.components_), self.n_components_)
-        settings, unit = check_basis(self), working_unit(self.components_)
-        if settings.beta_loss != "frobenius":
-            state = self.components_.astype(np.float64), settings.of_coefficients(self.n_features_in_, 0)
-            return map_rows(rows, counts_block, state, self.n_components_)
-        penalty = settings.of_coefficients(self.n_features_in_, unit)
-        basis = Basis(np.ldexp(self.components_.astype(np.float64), -unit), unit, penalty)
-        return map_rows(rows, coefficients_of_observed, basis, self.n_components_)
+        settings, unit, completion = check_basis(self), working_unit(self.components_), completion_of(self)
+        components, squares = self.components_.astype(np.float64), settings.beta_loss == "frobenius"
+        penalty = settings.of_coefficients(self.n_features_in_, unit if squares else 0)
+        basis: Any = Basis(np.ldexp(components, -unit), unit, penalty) if squares else (components, penalty)
+        filling = Filling(self.components_, None if squares and penalty == NO_PENALTY else completion)
+        find = partial(coefficients_of_observed, basis_block if squares else counts_block)
+        return map_rows(rows, find, (basis, filling), self.n_components_)
 
     def inverse_transform(self, X: Any) -> Any:
         """

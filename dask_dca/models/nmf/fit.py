@@ -151,7 +151,7 @@ def free_basis(rows: Rows, anchors: Floats, n_components: int, settings: BasisSe
     while True:
         seen, fall, rounding = _pass_over(rows, H, unit, of_W, units, run), 0.0, _rounding_error(rows, H, units)
         if float(seen.left.value()) <= rounding:  # a step would fit the rounding errors of the sums
-            converged = True
+            n_iter, converged = max(n_iter, min(1, settings.max_iter)), True
         elif n_iter < settings.max_iter:
             moved = sweeps(H, seen.gram.value(), seen.products.value(), _STEP_SWEEPS, of_H)
             fall = seen.fall(H, moved)
@@ -212,16 +212,18 @@ def counts_basis(rows: Rows, anchors: Floats, settings: BasisSettings, run: Run)
     greatest: Floats = call(run, "units", _max_count_coefficients, sample, H, of_W)
     units = _RELATIVE_UNIT * power_of_two(greatest * _mean_weight(rows))
     last: Pass[CountsSums] = Pass("refine", counts_sums_block, add_parts, weighted=True)
+    fall = 0.0
     while True:
         seen = run_pass(rows, last, (H, of_W, units), run)
         if n_iter == settings.max_iter:
             break
         moved = scaled_step(H, np.ascontiguousarray(seen.products.value().T), seen.heights.value()[:, None], of_H)
-        change = float(np.abs(moved - H).sum() / H.sum())
+        change, fall = float(np.abs(moved - H).sum() / H.sum()), seen.fall(H, moved)
         H, n_iter, converged = moved, n_iter + 1, change <= _PASS_TOL
         if converged or n_iter == settings.max_iter:
             break
-    return BasisFit(H, seen.nearest.found, float(np.sqrt(2.0 * max(float(seen.left.value()), 0.0))), n_iter, converged)
+    left = max(float(seen.left.value()) - fall, 0.0)
+    return BasisFit(H, seen.nearest.found, float(np.sqrt(2.0 * left)), n_iter, converged)
 
 
 def _as_counts(n_features: int, found: tuple[Numbers, Numbers, Numbers, Floats]) -> sparse.csr_array:

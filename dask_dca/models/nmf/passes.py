@@ -29,7 +29,7 @@ from dask_dca.geometry.votes import ArgBest
 from dask_dca.models.nmf.free import NO_PENALTY, GramProblem, coefficients_of_counts, divergences, quotients
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from dask_dca.geometry.arrays import Floats, Mask, Numbers
     from dask_dca.geometry.exact import Total
@@ -164,6 +164,15 @@ class CountsSums(Summed):
     left: Total  # sum of divergences
     nearest: ArgBest  # (k,): row of least angle to each component
 
+    def fall(self, H: Floats, moved: Floats) -> float:
+        """Return the least decrease of the divergence if components move from H, with the coefficients fixed.
+
+        By Jensen's inequality, on which multiplicative steps rest.
+        """
+        growth = np.log(np.divide(moved, H, out=np.ones_like(H), where=(H > 0.0) & (moved > 0.0)))
+        gained = np.vdot(H * self.products.value().T, growth)
+        return float(gained - self.heights.value() @ (moved - H).sum(axis=1))
+
 
 def counts_sums_block(
     state: tuple[Floats, Penalty, Floats], start: int, *columns: Any, weights: Floats | None = None
@@ -245,40 +254,24 @@ def residual_block(components: Floats, start: int, *columns: Any) -> Total:
     return total
 
 
-def coefficients_of_observed(basis: Basis, start: int, *columns: Any) -> Floats:
-    """Find the coefficients (n, k) of the rows of a block by their observed entries; NaN for a row without any.
+@dataclass(frozen=True)
+class Filling:
+    """What missing entries are filled from: the low-rank model of a fit with missing entries, else the components."""
 
-    Rows without missing entries have the same bits as in a block without missing entries.
-    Raises MissingEntriesError: there are missing entries, and coefficients have penalties.
-    """
-    if not has_missing_entries(columns) or basis.penalty != NO_PENALTY:
-        return basis_block(basis, start, *columns)
-    found, components = [np.zeros((0, len(basis.components)))], np.ldexp(basis.components, basis.unit)
-    for number, filled, mask in _filled_tiles(components, start, columns):
-        part = basis_block(basis, number, filled)
-        part[~mask.any(axis=1)] = np.nan
-        found.append(part)
-    return np.concatenate(found)
+    components: Floats
+    model: LowRank | None
 
+    def tiles(self, start: int, columns: Sequence[Any]) -> Iterator[tuple[int, Floats, Mask]]:
+        """Yield tiles of a block: the first row's number, filled rows (m, p), and the mask (m, p) of observed entries.
 
-def residual_of_observed(components: Floats, start: int, *columns: Any) -> Total:
-    """Sum the squared residuals of the observed entries of a block, as `residual_block` does."""
-    if not has_missing_entries(columns):
-        return residual_block(components, start, *columns)
-    parts = [residual_block(components, start, np.zeros((0, components.shape[1])))]
-    parts += [
-        residual_block(components, number, filled) for number, filled, _ in _filled_tiles(components, start, columns)
-    ]
-    return reduce(add, parts)
-
-
-def _filled_tiles(components: Floats, start: int, columns: Sequence[Any]) -> Iterator[tuple[int, Floats, Mask]]:
-    """Tiles with missing entries filled by the combination nearest to the observed entries.
-
-    Least squares on the filled rows gives the same coefficients.
-    """
-    for numbers, rows, mask in read_incomplete(columns, start, nonnegative=True, row_counts=RowCounts()):
-        yield int(numbers[0]), _fill_by_combinations(components, rows, mask), mask
+        Entries are filled by posterior means, else by the combination of components nearest to the observed entries, by
+        which least squares has the same coefficients as on these alone.
+        """
+        for numbers, rows, mask in read_incomplete(columns, start, nonnegative=True, row_counts=RowCounts()):
+            if self.model is None:
+                yield int(numbers[0]), _fill_by_combinations(self.components, rows, mask), mask
+            else:
+                yield int(numbers[0]), fill_rows(self.model, np.where(mask, rows, np.nan), nonnegative=True), mask
 
 
 def _fill_by_combinations(components: Floats, rows: Floats, mask: Mask) -> Floats:
@@ -291,12 +284,33 @@ def _fill_by_combinations(components: Floats, rows: Floats, mask: Mask) -> Float
     return filled
 
 
-@dataclass(frozen=True)
-class Filling:
-    """What missing entries are filled from: the low-rank model of a fit with missing entries, else the components."""
+def coefficients_of_observed(
+    block: Callable[..., Floats], state: tuple[Any, Filling], start: int, *columns: Any
+) -> Floats:
+    """Find the coefficients (n, k) of the rows of a block by their observed entries; NaN for a row without any.
 
-    components: Floats
-    model: LowRank | None
+    block, state: what finds those of complete rows, its state, and what missing entries are filled from. Rows without
+    missing entries have the same bits as in a block without missing entries.
+    """
+    basis, filling = state
+    if not has_missing_entries(columns):
+        return block(basis, start, *columns)
+    found = [np.zeros((0, len(filling.components)))]
+    for number, filled, mask in filling.tiles(start, columns):
+        part = block(basis, number, filled)
+        part[~mask.any(axis=1)] = np.nan
+        found.append(part)
+    return np.concatenate(found)
+
+
+def residual_of_observed(components: Floats, start: int, *columns: Any) -> Total:
+    """Sum the squared residuals of the observed entries of a block, as `residual_block` does."""
+    if not has_missing_entries(columns):
+        return residual_block(components, start, *columns)
+    parts = [residual_block(components, start, np.zeros((0, components.shape[1])))]
+    filled_tiles = Filling(components, None).tiles(start, columns)
+    parts += [residual_block(components, number, filled) for number, filled, _ in filled_tiles]
+    return reduce(add, parts)
 
 
 def imputed_block(state: Filling, start: int, *columns: Any) -> Floats:
@@ -305,11 +319,8 @@ def imputed_block(state: Filling, start: int, *columns: Any) -> Floats:
     Without a low-rank model a row without any observed entry stays NaN.
     """
     found = [np.zeros((0, state.components.shape[1]))]
-    for _, rows, mask in read_incomplete(columns, start, nonnegative=True, row_counts=RowCounts()):
-        if state.model is not None:
-            found.append(fill_rows(state.model, np.where(mask, rows, np.nan), nonnegative=True))
-            continue
-        filled = _fill_by_combinations(state.components, rows, mask)
-        filled[~mask.any(axis=1)] = np.nan
+    for _, filled, mask in state.tiles(start, columns):
+        if state.model is None:
+            filled[~mask.any(axis=1)] = np.nan
         found.append(filled)
     return np.concatenate(found)

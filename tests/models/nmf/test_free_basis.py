@@ -121,6 +121,7 @@ def test_the_error_of_data_of_exactly_low_rank_is_no_difference_of_large_sums(no
     left = float(np.linalg.norm(X - model.transform(X) @ model.components_))
     np.testing.assert_allclose(model.reconstruction_err_, left, rtol=1e-4)
     assert 0.0 < model.reconstruction_err_ < 1e-6 * np.linalg.norm(X) + 1.1 * noise * np.linalg.norm(X)
+    assert model.n_iter_ == 1  # as scikit-learn's checks expect
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
