@@ -172,7 +172,6 @@ MIXTURE: Final[dict[str, Attribute]] = {
     "signature_axes_": floats("axis", "features"),
     "bic_curve_": floats("trial", "count_and_bic"),
     **_HISTORY,
-    "lower_bound_": floats(),
     "n_components_": integers(minimum=1),
     **_stream_state(
         {

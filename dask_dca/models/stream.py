@@ -14,6 +14,7 @@ from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from dask_dca.anchoring.parameters import check_number
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.passes import Reads
 from dask_dca.engine.process import numpy_defaults
@@ -137,18 +138,15 @@ class Stream(AnchorModel):
     def _fit_more(self, earlier: Self, X: Any, y: Any, lengths: Any, forget: float) -> Self:
         return self._fit_batch(earlier, X, y, lengths, forget, 0)
 
-    def _fit_batch(self, earlier: Any, X: Any, y: Any, lengths: Any, forget: Any, since: int) -> Self:
+    def _fit_batch(self, earlier: Any, X: Any, y: Any, lengths: Any, forget: float, since: int) -> Self:
         """Continue an earlier model with a batch: the rows of X from row number `since` on."""
-        if not isinstance(forget, int | float | np.number) or not 0.0 <= forget <= 1.0:
-            msg = f"forget must be between 0 and 1 (1 keeps all earlier rows at full weight); received {forget!r}"
-            raise InvalidParameterError(msg)
         self._copy_fitted(earlier)
         self._check_stream()
         rows = self._rows(X, reset=False)
         edges = self._batch_edges(rows, y, lengths, since)
         rows = rows_from(rows, since) if since else rows
         run = replace(self._run(), reads=Reads(rows.source))
-        first, later = (_scaled(self._stored_sums(which), float(forget)) for which in (_FIRST, _LATER))
+        first, later = (_scaled(self._stored_sums(which), forget) for which in (_FIRST, _LATER))
         likelihoods = [self._em_step(rows, edges, run, first, later) for _ in range(self._steps_per_batch)]
         self.log_likelihoods_ = np.append(self.log_likelihoods_, likelihoods[0])
         self.n_samples_seen_, self.n_iter_ = self.n_samples_seen_ + rows.n_rows, self.n_iter_ + 1
@@ -261,6 +259,7 @@ class RowStream(Stream):
         and Moulines, On-line expectation-maximization algorithm for latent data models, 2009.
         """
         del y
+        forget = check_number("forget", forget, most=1.0)
         return self._fit_more(self, X, None, None, forget) if self.__sklearn_is_fitted__() else self.fit(X)
 
 
@@ -315,6 +314,7 @@ class SequenceStream(SequenceModel, Stream):
         Neal and Hinton, A view of the EM algorithm that justifies incremental, sparse, and other variants, 1998; Cappe
         and Moulines, On-line expectation-maximization algorithm for latent data models, 2009.
         """
+        forget = check_number("forget", forget, most=1.0)
         X, lengths = by_groups(X, lengths, groups)
         if not self.__sklearn_is_fitted__():
             return self.fit(X, y) if lengths is None else self.fit(X, y, lengths=lengths)

@@ -188,6 +188,7 @@ def test_two_sites_that_went_on_from_one_model_are_one(name):
     if MODELS[name][2]:
         assert both.n_sequences_ == together.n_sequences_
     assert len(both.log_likelihoods_) == both.n_iter_ + 1 == start.n_iter_ + 3
+    assert getattr(both, "lower_bound_", both.log_likelihoods_[-1]) == both.log_likelihoods_[-1]
     assert (fitted_bytes(here), fitted_bytes(there)) == before
     assert see(both, name, parts[0]).n_samples_seen_ == 800  # it goes on
     assert dca.merge(start, here).n_samples_seen_ == 400
@@ -218,11 +219,13 @@ def test_what_is_forgotten_counts_no_more(name):
 
 
 @pytest.mark.parametrize("forget", [-0.1, 1.1, np.nan, "half", None])
-def test_what_can_not_be_forgotten_by_is_refused(forget):
-    model = streamed("diag", 1)
+@pytest.mark.parametrize("name", ["diag", "hmm"])
+def test_what_can_not_be_forgotten_by_is_refused(name, forget):
+    model = streamed(name, 1)
     before = fitted_bytes(model)
-    with pytest.raises(InvalidParameterError, match="forget must be between 0 and 1"):
-        see(model, "diag", batch("diag", 1), forget=forget)
+    for some in (model, MODELS[name][0]()):
+        with pytest.raises(InvalidParameterError, match="forget must be a number from 0 to 1"):
+            see(some, name, batch(name, 1), forget=forget)
     assert fitted_bytes(model) == before
 
 

@@ -169,11 +169,10 @@ class GaussianMixture(InitMixin, DensityMixin, RowStream):
         The two leading directions of the subspace in which the components were found.
     bic_curve_ : ndarray of float64, shape (m, 2)
         Numbers of components that "auto" tried, and their least BIC on the sample.
-    lower_bound_ : float
-        Mean log density, under the model, of the rows that are not noise; predicted if there are more rows than the
-        sample has.
     log_likelihoods_ : ndarray of float64, shape (m + 1,)
-        Mean log density per row, before each of m steps and at the end.
+        Mean log density of the rows that are not noise, before each of m steps and at the end, where it is predicted if
+        there are more rows than the sample has. The last is also `lower_bound_`; after a batch of `partial_fit` it is
+        that of the batch before the step.
     n_iter_ : int
         Number of passes after which parameters were updated.
     converged_ : bool
@@ -540,7 +539,6 @@ class GaussianMixture(InitMixin, DensityMixin, RowStream):
         del edges, so_far
         sums, seen = see_batch(self, rows, self._densities(rows), run)
         self.n_outliers_ += seen.n_outliers
-        self.lower_bound_ = seen.log_likelihood
         return sums, seen.log_likelihood
 
     def _batch_m_step(self, sums: dict[str, Floats]) -> None:
@@ -583,7 +581,6 @@ class GaussianMixture(InitMixin, DensityMixin, RowStream):
         self.shrinkage_target_, self.degrees_of_freedom_ = start.shrinkage.target, float(mixture.degrees)
         self.n_components_ = len(means)
         self.__dict__.update(refined.history)
-        self.lower_bound_ = refined.log_likelihoods[-1]
         self.n_outliers_ = refined.seen.n_outliers
         self.means_ = means
 
@@ -623,6 +620,11 @@ class GaussianMixture(InitMixin, DensityMixin, RowStream):
         if inside:
             lines.append(f"{inside} of the components lie between others: no row of theirs is ever furthest out.")
         return lines
+
+    @property
+    def lower_bound_(self) -> float:  # numpydoc ignore=RT01
+        """The last of `log_likelihoods_`, as scikit-learn calls it."""
+        return float(self.log_likelihoods_[-1])
 
     @property
     def precisions_(self) -> Floats:  # numpydoc ignore=RT01
