@@ -181,6 +181,22 @@ def test_corners_are_where_the_anchors_are():
     assert ((across > -1e-9).all(axis=1) | (across < 1e-9).all(axis=1)).all()  # all rows are inside the triangle
 
 
+@pytest.mark.parametrize("missing", [np.nan, -1.0])
+def test_rows_with_missing_entries_are_drawn_where_their_others_say(missing):
+    rng = np.random.default_rng(0)
+    X = rng.dirichlet(np.full(3, 0.3), 150) @ rng.random((3, 12)) + 0.01 * rng.random((150, 12))
+    holes = np.where(rng.random(X.shape) < 0.1, missing, X)
+    for model, draw in (
+        (dca.NMF(3, missing=missing), plotting.plot_plane),
+        (dca.NMF(3, missing=missing), plotting.plot_corners),
+        (dca.GaussianMixture(1, "diag", missing=missing), plotting.plot_components),
+        (dca.SubspaceClustering(1, missing=missing), plotting.plot_clusters),
+    ):
+        drawn = [draw(model.fit(X), given).collections[0].get_offsets() for given in (X, holes)]
+        assert abs(drawn[1] - drawn[0]).max() < 0.15 * np.ptp(drawn[0])
+        plt.close("all")
+
+
 def test_what_a_model_lacks_is_said():
     with pytest.raises(InvalidInputError, match="NMF has no spectrum_"):
         plotting.plot_spectrum(example("nmf")[0])

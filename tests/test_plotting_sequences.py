@@ -30,8 +30,9 @@ def test_bands_are_the_states_and_typical_frames_are_marked(model):
     assert np.corrcoef(signal, X[:, 0])[0, 1] == pytest.approx(1.0)
     holes = X.copy()
     holes[5:9, 0] = np.nan
-    signal = plot_states(model, holes, LENGTHS, channels=[0]).lines[0].get_ydata()
-    assert (np.isnan(signal) == np.isnan(holes[:, 0])).all()
+    for given in (holes, np.ma.masked_array(X, np.isnan(holes))):
+        signal = plot_states(model, given, LENGTHS, channels=[0]).lines[0].get_ydata()
+        assert (np.isnan(signal) == np.isnan(holes[:, 0])).all()
 
 
 def test_transition_matrices_are_written_out(model):

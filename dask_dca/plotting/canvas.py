@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from dask_dca.anchoring.completion import complete_sample
 from dask_dca.engine.passes import Run
-from dask_dca.engine.rows import as_rows
+from dask_dca.engine.rows import as_rows, mark_missing
 from dask_dca.engine.sampling import fetch_rows, spread_rows
 from dask_dca.errors import DCAError, InvalidInputError
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dask_dca.engine.rows import Rows
     from dask_dca.geometry.arrays import Floats
 
 # Okabe and Ito's colours, distinct for colour-blind readers
@@ -31,6 +33,7 @@ _MIN_RELATIVE_RANGE: Final = 1e-3  # minimum range of the vertical axis of a cur
 _MAX_NUMBERED_COLUMNS: Final = 10  # maximum number of columns of a heat map with numbers in its cells
 _MAX_OPACITY: Final = 0.5  # opacity of the strongest cell, on which text is readable in light and dark themes
 _MAX_TICKS: Final = 25  # maximum number of tick labels along an axis of a heat map
+_DRAWN_PARTS: Final = 2  # number of parts that missing entries of drawn rows are filled by
 _SAMPLE_RUNS: Final = (64, 64)  # number and length of the runs of rows that are drawn
 
 
@@ -107,10 +110,22 @@ def legend_beside(ax: Any) -> None:
     ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize="small", frameon=False)
 
 
-def sample_of(X: Any) -> Floats:
-    """Fetch the rows to be drawn: all, or evenly spread runs of large data."""
-    rows = as_rows(X)
-    return fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE_RUNS), Run())
+def observed_rows(model: Any, X: Any) -> Rows:
+    """Open data as rows, with NaN for what the model takes as missing."""
+    return mark_missing(as_rows(X), getattr(model, "missing", None))
+
+
+def sample_of(model: Any, X: Any, first: NDArray[np.int64] | None = None) -> Floats:
+    """Fetch the rows to be drawn: those with the numbers `first`; then all, or evenly spread runs of large data.
+
+    Missing entries are filled by a low-rank model of these rows, and rows without any other entry are left out.
+    """
+    rows = observed_rows(model, X)
+    found = fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE_RUNS), Run(), missing=True)
+    found = found[~np.isnan(found).all(axis=1)]
+    if first is not None:
+        found = np.vstack([fetch_rows(rows, first, Run(), missing=True), found])
+    return complete_sample(found, _DRAWN_PARTS)[0] if np.isnan(found).any() else found
 
 
 def draw_curve(

@@ -6,9 +6,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.engine.passes import Run
-from dask_dca.engine.rows import as_rows
-from dask_dca.engine.sampling import fetch_rows
 from dask_dca.geometry import theory
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.describe import indices_of
@@ -142,7 +139,7 @@ def plot_corners(model: Any, X: Any = None, *, labels: Sequence[str] | None = No
     model : NMF
         A fitted model.
     X : array-like of shape (n, p), optional
-        Data; a sample of at most 4,096 rows is read.
+        Data; a sample of at most 4,096 rows is read, missing entries filled.
     labels : sequence of str, optional
         Names of the anchors; by default their numbers, which start at 0.
     ax : matplotlib.axes.Axes, optional
@@ -168,7 +165,7 @@ def plot_corners(model: Any, X: Any = None, *, labels: Sequence[str] | None = No
     axes = np.hstack([axes, np.zeros((len(axes), 2 - axes.shape[1]))])
     axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), [0, 1]] < 0.0, -1.0, 1.0)  # the same sign everywhere
     if X is not None:
-        points = (_proportions(np.maximum(sample_of(X), 0.0)) - centre) @ axes
+        points = (_proportions(np.maximum(sample_of(model, X), 0.0)) - centre) @ axes
         ax.scatter(*points.T, s=5, color=GREY, alpha=0.5, linewidths=0, label="rows", rasterized=len(points) > MAX_DOTS)
     marks = (anchors - centre) @ axes
     ax.scatter(*marks.T, s=36, marker="D", color=ANCHOR, edgecolors="white", linewidths=0.8, label="anchors")
@@ -202,7 +199,7 @@ def plot_plane(
     model : NMF or AnchorResult
         A model or a result of X.
     X : array-like of shape (n, p)
-        The data; a sample of at most 4,096 rows is read.
+        The data; a sample of at most 4,096 rows is read, missing entries filled.
     pair : tuple of int, optional
         The two anchors that define the direction; by default those furthest apart.
     labels : sequence of str, optional
@@ -225,7 +222,7 @@ def plot_plane(
     require(model, "indices" if hasattr(model, "indices") else "anchor_indices_")
     ax = make_axes(ax)
     indices = indices_of(model)
-    anchors, sample = fetch_rows(as_rows(X), indices, Run()), sample_of(X)
+    anchors, sample = np.split(sample_of(model, X, indices), [len(indices)])
     height, across = _plane(anchors, sample, pair)
     points, marks = (np.column_stack([rows @ height, rows @ across]) for rows in (sample, anchors))
     far = 1.08 * max(points[:, 0].max(), marks[:, 0].max())

@@ -50,7 +50,7 @@ def plot_components(
     model : GaussianMixture
         A fitted model.
     X : array-like of shape (n, p), optional
-        The data; a sample of at most 4,096 rows is read.
+        The data; a sample of at most 4,096 rows is read, missing entries filled.
     labels : sequence of str, optional
         Names of the components; by default their numbers.
     anchors : bool, default True
@@ -75,7 +75,7 @@ def plot_components(
     axes = model.signature_axes_.T
     means, marks = model.means_ @ axes, model.anchors_ @ axes
     if X is not None:
-        sample = sample_of(X)
+        sample = sample_of(model, X)
         components, points = model.predict(as_rows(sample)), sample @ axes
     degrees = getattr(model, "degrees_of_freedom_", np.inf)
     for j, mean in enumerate(means):
@@ -173,7 +173,7 @@ def plot_clusters(model: Any, X: Any, *, ax: Axes | None = None) -> Axes:
     model : SubspaceClustering
         A fitted model.
     X : array-like of shape (n, p)
-        Data, as for `fit`; of large data some 4,000 rows are read and drawn.
+        Data, as for `fit`; of large data some 4,000 rows are drawn, missing entries filled.
     ax : matplotlib.axes.Axes, optional
         Axes to draw on; by default those of a new figure.
 
@@ -191,7 +191,7 @@ def plot_clusters(model: Any, X: Any, *, ax: Axes | None = None) -> Axes:
     """
     require(model, "sketch_", "predict")
     ax = make_axes(ax)
-    sample = sample_of(X)
+    sample = sample_of(model, X)
     labels = model.predict(as_rows(sample))
     placed, anchors = _coordinates(model, sample), _coordinates(model, model.components_)
     middle = placed.mean(axis=0)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.passes import Run
+from dask_dca.engine.sampling import fetch_rows
 from dask_dca.errors import InvalidInputError
 from dask_dca.models.gaussians import variances_of
 from dask_dca.plotting.canvas import (
@@ -18,6 +20,7 @@ from dask_dca.plotting.canvas import (
     legend_below,
     line_style,
     make_axes,
+    observed_rows,
     require,
     short,
 )
@@ -73,12 +76,12 @@ def plot_states(
         Matplotlib is missing, the model does not support this plot, or there are too many frames.
     """
     require(model, "transmat_", "means_")
-    frames = np.asarray(X, dtype=np.float64)
-    if len(frames) > _MAX_FRAMES:
-        msg = f"{len(frames)} frames can't be told apart in a picture; pass at most {_MAX_FRAMES}: X[:{_MAX_FRAMES}]"
+    rows = observed_rows(model, X)
+    if rows.n_rows > _MAX_FRAMES:
+        msg = f"{rows.n_rows} frames can't be told apart in a picture; pass at most {_MAX_FRAMES}: X[:{_MAX_FRAMES}]"
         raise InvalidInputError(msg)
-    ax = make_axes(ax)
-    states = np.asarray(model.predict(frames, lengths))
+    ax, frames = make_axes(ax), fetch_rows(rows, None, Run(), missing=True)
+    states = np.asarray(model.predict(rows, lengths))
     labels = [str(j) for j in range(len(model.means_))] if names is None else list(names)
     drawn = _distinguishing_channels(model) if channels is None else list(channels)
     edges = [0, *(np.flatnonzero(np.diff(states)) + 1), len(states)]
@@ -217,9 +220,8 @@ def plot_path(
     path = model.observation_offsets_[channel] + means @ row
     half = 1.96 * np.sqrt(np.maximum(np.einsum("tij,i,j->t", covariances, row, row), 0.0))
     time = np.arange(len(path))
-    frames = X.to_numpy() if hasattr(X, "to_numpy") else X
-    seen = np.ma.filled(np.ma.asarray(frames[:, channel], dtype=np.float64), np.nan)
-    ax.plot(time, seen, ".", markersize=3, color=GREY, label="observed")
+    frames = fetch_rows(observed_rows(model, X), None, Run(), missing=True)
+    ax.plot(time, frames[:, channel], ".", markersize=3, color=GREY, label="observed")
     ax.fill_between(time, path - half, path + half, color=CONE, alpha=0.25, linewidth=0, label="95 % bounds")
     ax.plot(time, path, color=CONE, linewidth=1.2, label="smoothed" if smooth else "filtered")
     anchors = getattr(model, "anchor_indices_", np.zeros(0, dtype=np.int64))
