@@ -228,12 +228,12 @@ def lengths_in_place_of_y(y: Any, n_rows: int) -> NDArray[np.int64] | None:
 
 
 def check_vector(name: str, values: Any, size: int, *, missing: bool = False) -> NDArray[np.float64]:
-    """Check a single frame or state, and return it as (size,); missing: whether NaN is allowed.
+    """Check a single frame or state, and return it as (size,); missing: whether NaN and masked entries are allowed.
 
     Raises InvalidInputError: it has another size, or is not finite.
     """
     try:
-        found = np.asarray(values, dtype=np.float64).ravel()
+        found = np.ma.filled(np.ma.asarray(values, dtype=np.float64), np.nan).ravel()
     except (TypeError, ValueError) as error:
         msg = f"{name} must be {size} numbers; received {values!r:.80}"
         raise InvalidInputError(msg) from error

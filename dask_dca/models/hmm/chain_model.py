@@ -132,7 +132,7 @@ class ChainModel(InitMixin, SequenceStream):
             Probabilities of the states at the frame before, from `filter` or the last call; None where a sequence
             begins.
         observation : array-like of shape (p,), optional
-            The frame; None if it is missing.
+            The frame; None if it is missing. Single entries may be missing where `filter` takes them.
 
         Returns
         -------
@@ -142,14 +142,14 @@ class ChainModel(InitMixin, SequenceStream):
         Raises
         ------
         DCAError
-            Another number of states or features, or a frame that is not finite.
+            Another number of states or features, or a frame that `filter` would not take.
         """
         markov = self._chain()
         k, p = self._check_emission()
         before = None if filtered_state is None else check_vector("filtered_state", filtered_state, k)
         if observation is None:
             return filter_next(markov, before, np.zeros(k))
-        frame = check_vector("observation", observation, p)
+        frame = check_vector("observation", observation, p, missing="missing" in vars(self))
         return filter_next(markov, before, self._emission()(frame[None])[0])
 
     def forecast(self, X: Any, n_steps: int = 1, lengths: Any = None, *, groups: Any = None) -> tuple[Floats, ...]:

@@ -482,7 +482,7 @@ class KalmanFilter(InitMixin, SequenceStream):
             spread = np.asarray(filtered_state_covariance, dtype=np.float64)
             covariance = check_vector("filtered_state_covariance", spread, k * k).reshape(k, k)
             before = check_vector("filtered_state_mean", filtered_state_mean, k), covariance
-        given = np.full(p, np.nan) if observation is None else np.ma.filled(observation, np.nan)
+        given = np.full(p, np.nan) if observation is None else observation
         return next_state(system, before, check_vector("observation", given, p, missing=True))
 
     def predict(self, X: Any, n_steps: int = 1, lengths: Any = None, *, groups: Any = None) -> Any:
