@@ -252,6 +252,11 @@ class CovarianceSubspace:
         return self.origin + coordinates @ self.axes.T
 
 
+def split_rows(rows: Floats, space: CovarianceSubspace | None) -> tuple[Floats, Floats]:
+    """Split rows (n, p) as `CovarianceSubspace.split` does; all features and log densities of zero without one."""
+    return (rows, np.zeros(len(rows))) if space is None else space.split(rows)
+
+
 def leading_subspace(rows: Floats, dimensions: int) -> CovarianceSubspace:
     """Fit the subspace of leading principal directions to rows (n, p), with more features than dimensions."""
     origin = rows.mean(axis=0)

@@ -22,7 +22,7 @@ from dask_dca.models.gaussians import prepare_gaussians
 from dask_dca.models.kmeans import distinct_count, squared_distances
 from dask_dca.models.mixture.densities import Densities
 from dask_dca.models.mixture.em import SampleEM, corrected_step, prepare_mixture
-from dask_dca.models.mixture.family import maximization
+from dask_dca.models.mixture.family import maximization, split_rows
 from dask_dca.models.mixture.furthest import TailDirections
 from dask_dca.models.mixture.given import start_from_parameters
 from dask_dca.models.mixture.learning import RowSample, fit_sample, robust_scales
@@ -194,9 +194,7 @@ def _corrected(
     tol: float,
 ) -> CorrectedStep:
     """Follow a pass by corrected steps on the sample."""
-    rows, residual_logs = sample.rows, np.zeros(len(sample.rows))
-    if start.subspace is not None:
-        rows, residual_logs = start.subspace.split(rows)
+    rows, residual_logs = split_rows(sample.rows, start.subspace)
     sample_em = SampleEM(rows, residual_logs, start.noise_threshold, deviations, start.evidence, start.shrinkage)
     return corrected_step(sample_em, now, moments, n_rows, tol)
 

@@ -20,6 +20,7 @@ from dask_dca.models.mixture.family import (
     leading_directions,
     leading_subspace,
     simplest_form,
+    split_rows,
 )
 from dask_dca.models.mixture.search import ScoredMixture, choose_simplest, fit_rows
 
@@ -244,9 +245,7 @@ def fit_sample(sample: RowSample, k: int, settings: MixtureSettings, auto: bool)
     noise_threshold = -math.inf  # with heavy tails no row is noise
     if math.isinf(found.mixture.degrees):
         noise_threshold = _noise_threshold(clean.rows, few.rows[far], found.mixture, subspace)
-    places, residual_logs = sample.rows, np.zeros(len(sample.rows))
-    if subspace is not None:
-        places, residual_logs = subspace.split(sample.rows)
+    places, residual_logs = split_rows(sample.rows, subspace)
     scales = robust_scales(places)
     mixture, (shares, logs) = found.mixture, expectation(found.mixture, places)
     kept = (logs + residual_logs)[first] >= noise_threshold
@@ -288,15 +287,9 @@ def _stride(n: int, p: int, k: int) -> int:
     return max(1, -(-n // n_search))
 
 
-def _project(data: WeightedRows, subspace: CovarianceSubspace | None) -> WeightedRows:
-    return data if subspace is None else WeightedRows(subspace.split(data.rows)[0], data.counts)
-
-
 def log_densities(rows: Floats, mixture: Mixture, subspace: CovarianceSubspace | None) -> Floats:
     """Evaluate the log densities (n,) of rows less the centre under a mixture of all features, or in a subspace."""
-    if subspace is None:
-        return expectation(mixture, rows)[1]
-    places, residual_logs = subspace.split(rows)
+    places, residual_logs = split_rows(rows, subspace)
     return expectation(mixture, places)[1] + residual_logs
 
 
@@ -305,21 +298,22 @@ def _search(
 ) -> tuple[ScoredMixture, CovarianceSubspace | None]:
     """Fit a mixture to all features; with "auto" and very many of them, perhaps to a subspace, returned then."""
     form, plain, tails = settings.covariance_type, settings.reg_covar is not None, settings.tails
-    if form != "auto" or data.rows.shape[1] <= MAX_FULL_FEATURES:
-        return fit_rows(data, _starts(data.rows, k, settings, floor), k, form, floor, plain=plain, tails=tails), None
     starts = _starts(data.rows, k, settings, floor)
+    if form != "auto" or data.rows.shape[1] <= MAX_FULL_FEATURES:
+        return fit_rows(data, starts, k, form, floor, plain=plain, tails=tails), None
     outside = partial(fit_rows, data, starts, k, "diag", floor, plain=plain, tails=tails)
     if len(data) < _MIN_ROWS_PER_COMPONENT * k or plain:
         return outside(), None
     subspace = leading_subspace(data.rows, _SUBSPACE_DIMENSIONS)
-    inside = _project(data, subspace)
+    places, residual_logs = subspace.split(data.rows)
+    inside = WeightedRows(places, data.counts)
     own = np.maximum(rounding_variances(inside.rows), _MIN_SUBSPACE_VARIANCE * subspace.noise)
     found = fit_rows(inside, _starts(inside.rows, k, settings, own), k, "auto", own, plain=False, tails=tails)
     if found.mixture.covariance_type == "full":
         return found, subspace
     # leave-one-out densities in all features: less what fitting the subspace's parameters gains, to first order
     penalty = subspace.axes.size / len(data)
-    whole = replace(found, left_out=found.left_out + subspace.split(data.rows)[1] - penalty)
+    whole = replace(found, left_out=found.left_out + residual_logs - penalty)
     best = choose_simplest(data, [outside(), whole])
     return (found, subspace) if best is whole else (best, None)
 
