@@ -197,6 +197,14 @@ def test_rows_with_missing_entries_are_drawn_where_their_others_say(missing):
         plt.close("all")
 
 
+def test_pictures_of_other_data_are_refused():
+    X = np.random.default_rng(0).random((40, 5))
+    model, wild = dca.NMF(2, known=[30, 31]).fit(X), np.where(X > 0.99, np.inf, X)
+    for given, said in ((np.hstack([X, X]), "is expecting 5 features"), (wild, "infinity"), (X[:20], "row 31 is an")):
+        with pytest.raises(InvalidInputError, match=said):
+            plotting.plot_plane(model, given)
+
+
 def test_what_a_model_lacks_is_said():
     with pytest.raises(InvalidInputError, match="NMF has no spectrum_"):
         plotting.plot_spectrum(example("nmf")[0])

@@ -242,7 +242,8 @@ class RowStream(Stream):
         -------
         object
             The model itself, of all rows so far; `n_samples_seen_` counts them. A model that was saved and loaded
-            continues bit for bit the same. Anchors, votes and the number of parts are those of the first batch.
+            continues bit for bit the same. Anchors, votes, the number of parts, `converged_` and whatever else no sums
+            tell are those of the first batch.
 
         Raises
         ------
@@ -297,8 +298,8 @@ class SequenceStream(SequenceModel, Stream):
         -------
         object
             The model itself, of all sequences so far; `n_samples_seen_` counts frames, `n_sequences_` sequences. A
-            model that was saved and loaded continues bit for bit the same. Anchors and votes are those of the first
-            batch.
+            model that was saved and loaded continues bit for bit the same. Anchors, votes, `converged_` and whatever
+            else no sums tell are those of the first batch.
 
         Raises
         ------

@@ -11,7 +11,9 @@ from dask_dca.anchoring.completion import complete_sample
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows, mark_missing
 from dask_dca.engine.sampling import fetch_rows, spread_rows
+from dask_dca.engine.tiles import require_finite
 from dask_dca.errors import DCAError, InvalidInputError
+from dask_dca.models.labelled import check_features
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,8 +113,11 @@ def legend_beside(ax: Any) -> None:
 
 
 def observed_rows(model: Any, X: Any) -> Rows:
-    """Open data as rows, with NaN for what the model takes as missing."""
-    return mark_missing(as_rows(X), getattr(model, "missing", None))
+    """Open data as rows with the features of a model, if it has any, and NaN for what it takes as missing."""
+    rows = as_rows(X)
+    if hasattr(model, "n_features_in_"):
+        check_features(model, rows)
+    return mark_missing(rows, getattr(model, "missing", None))
 
 
 def sample_of(model: Any, X: Any, first: NDArray[np.int64] | None = None) -> Floats:
@@ -121,8 +126,13 @@ def sample_of(model: Any, X: Any, first: NDArray[np.int64] | None = None) -> Flo
     Missing entries are filled by a low-rank model of these rows, and rows without any other entry are left out.
     """
     rows = observed_rows(model, X)
-    found = fetch_rows(rows, spread_rows(rows.n_rows, *_SAMPLE_RUNS), Run(), missing=True)
+    numbers = spread_rows(rows.n_rows, *_SAMPLE_RUNS)
+    found = fetch_rows(rows, numbers, Run(), missing=True)
+    require_finite(found, np.arange(rows.n_rows) if numbers is None else numbers, missing=True)
     found = found[~np.isnan(found).all(axis=1)]
+    if first is not None and first.max() >= rows.n_rows:
+        msg = f"X has {rows.n_rows} rows, and row {first.max()} is an anchor; pass the data of the fit"
+        raise InvalidInputError(msg)
     if first is not None:
         found = np.vstack([fetch_rows(rows, first, Run(), missing=True), found])
     return complete_sample(found, _DRAWN_PARTS)[0] if np.isnan(found).any() else found
