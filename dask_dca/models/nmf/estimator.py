@@ -418,7 +418,8 @@ class NMF(NamedParts, AnchorModel):
         Returns
         -------
         float
-            Frobenius norm of X - F X_A on the observed entries, bit for bit the same for any chunking.
+            Frobenius norm of X - F X_A on the observed entries, bit for bit the same for any chunking. F are the
+            coefficients of least squares, also where the fit had another loss or penalties.
         """
         check_is_fitted(self)
         rows = self._rows(X, reset=False)
