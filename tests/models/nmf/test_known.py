@@ -33,7 +33,6 @@ def test_a_mixture_that_is_called_an_anchor_stays_one():
     ("fit", "message"),
     [
         (lambda: dca.NMF(4, known=[1], method="paper").fit(X), "known anchors need method='robust'"),
-        (lambda: dca.NMF(4, known=[1]).partial_fit(X), "a stream takes known=None"),
         (lambda: dca.NMF(2, known=[1, 2, 3]).fit(X), "known names 3 anchors where 2 are asked for"),
     ],
 )
