@@ -518,8 +518,8 @@ class NMF(NamedParts, AnchorModel):
         DCAError
             Unusable data or parameters; the model is unchanged.
         AttributeError
-            There is no such method with `n_components="auto"`, `method="paper"`, `known`, or a value of `basis`, `ensemble`
-            or `selection` that needs all rows at once; the cause of the error says which.
+            There is no such method with `n_components="auto"`, `method="paper"`, `known`, or a value of `basis`,
+            `ensemble` or `selection` that needs all rows at once; the cause of the error says which.
 
         See Also
         --------
