@@ -6,6 +6,7 @@ from inspect import Parameter, signature
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+import xarray as xr
 from matplotlib.figure import Figure
 from sklearn.exceptions import NotFittedError
 
@@ -13,6 +14,7 @@ import dask_dca as dca
 from dask_dca import plotting
 from dask_dca.errors import InvalidInputError
 from dask_dca.models.describe import indices_of
+from dask_dca.reporting.pictures import feature_names
 from tests.report.conftest import NAMES, example
 
 VOTED = [name for name in NAMES if name != "categorical"]  # whose states are no rows
@@ -134,13 +136,31 @@ def test_channels_have_their_names():
     assert names == list(frames.columns)
 
 
+BANDS = [400.0, 420.0, 450.0, 500.0, 600.5]
+
+
 def test_spectra_stand_at_wavelengths_with_their_units():
     X = np.random.default_rng(0).random((60, 5))
     model = dca.NMF(2).fit(X)
-    model.feature_names_in_ = np.array(["400", "420", "450", "500", "600"], dtype=object)
+    model.feature_names_in_ = np.array(BANDS).astype(str).astype(object)
     ax = plotting.plot_spectra(model, label="wavelength (nm)", value_label="reflectance")
-    assert ax.lines[0].get_xdata().tolist() == [400.0, 420.0, 450.0, 500.0, 600.0]
+    assert ax.lines[0].get_xdata().tolist() == BANDS
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("wavelength (nm)", "reflectance")
+
+
+def test_pictures_of_a_cube_need_no_shape_and_no_wavelengths():
+    image = xr.DataArray(np.random.default_rng(0).random((5, 6, 10)), {"band": BANDS}, ("band", "y", "x"))
+    model = dca.NMF(2).fit(dca.Cube(image, "band"))
+    figure = plotting.plot_summary(model, image)
+    maps = model.transform(image)
+    assert [ax.images[0].get_array().shape for ax in figure.subfigs[1].axes if ax.images] == [(6, 10)] * 2
+    spectra = figure.subfigs[0].axes[0]
+    assert (spectra.lines[0].get_xdata().tolist(), spectra.get_xlabel()) == (BANDS, "band")
+    drawn = plotting.plot_coefficients(maps).axes[1].images[0].get_array()
+    np.testing.assert_array_equal(drawn, maps[:, :, 1])
+    with pytest.raises(InvalidInputError, match=r"pass shape=\(lines, columns\), whose product is 60"):
+        plotting.plot_coefficients(maps.values.reshape(60, 2))
+    assert feature_names(model) == ["400", "420", "450", "500", "600.5"]
 
 
 def test_rows_are_bars_lines_cells_or_images():
@@ -206,7 +226,7 @@ def test_pictures_of_other_data_are_refused():
 
 
 def test_what_a_model_lacks_is_said():
-    with pytest.raises(InvalidInputError, match="NMF has no spectrum_"):
+    with pytest.raises(InvalidInputError, match=r"NMF has no spectrum_.*plot_summary\(model\)"):
         plotting.plot_spectrum(example("nmf")[0])
     with pytest.raises(InvalidInputError, match="no bic_curve_"):
         plotting.plot_criterion(example("mixture")[0])

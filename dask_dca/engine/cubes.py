@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_PLACES: Final = frozenset({"x", "y", "z", "lat", "lon", "latitude", "longitude", "time"})  # dimensions of rows, mostly
+
+
 @dataclass(frozen=True)
 class Labels:
     """Dimensions and coordinates of the rows and features of a matrix; either may have several dimensions."""
@@ -150,7 +153,8 @@ def _is_stacked(X: Any, dimension: Any) -> bool:
 def _shape_hint(X: Any) -> str:
     if X.ndim < 2:
         return "Reshape your data: X.expand_dims('feature', axis=-1) for one feature, X.expand_dims('row') for one row"
-    return f"Say which dimension the features are: pass dask_dca.Cube(X, features={X.dims[-1]!r}); all others are rows"
+    features = [name for name in X.dims if name not in _PLACES] or X.dims
+    return f"Say which dimension the features are: pass dask_dca.Cube(X, features={features[-1]!r}); all others are rows"
 
 
 def distinct_names(names: Sequence[Any], taken: Sequence[Any] = ()) -> tuple[Any, ...]:

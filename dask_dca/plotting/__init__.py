@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from dask_dca.engine.cubes import Cube
+from dask_dca.models.labelled import cube_of
 from dask_dca.plotting.canvas import make_figure
 from dask_dca.plotting.certificate import (
     plot_corners,
@@ -95,7 +97,7 @@ def plot_summary(
     *,
     shape: tuple[int, int] | None = None,
     feature_axis: Any = None,
-    feature_label: str = "feature",
+    feature_label: str | None = None,
     labels: Sequence[str] | None = None,
 ) -> Figure:
     """
@@ -106,12 +108,12 @@ def plot_summary(
     model : estimator
         A fitted model of any kind.
     X : array-like of shape (n, p), optional
-        The data; plots that need them are omitted if None.
+        The data, as for the model; plots that need them are omitted if None.
     shape : tuple of int, optional
-        Lines and columns of the pixel grid, if the rows of a factorization are pixels.
+        Lines and columns of the pixel grid, if the rows of a factorization are pixels; those of a cube are known.
     feature_axis : array-like of shape (p,), optional
-        Positions of the features of a factorization, such as wavelengths.
-    feature_label : str, default "feature"
+        Positions of the features of a factorization, such as wavelengths; by default as in `plot_spectra`.
+    feature_label : str, optional
         Label of this axis.
     labels : sequence of str, optional
         Names of the anchors; by default their row numbers.
@@ -131,6 +133,9 @@ def plot_summary(
     if hasattr(model, "fit"):
         check_is_fitted(model)
     axis = {"feature_axis": feature_axis, "label": feature_label}
+    X = cube_of(model, X)  # whose transform gives maps
+    if isinstance(X, Cube) and len(X.labels.sizes) == 2:
+        shape = X.labels.sizes
     drawings = _drawings(model, X, labels, axis)
     images = shape is not None and X is not None and hasattr(model, "basis_")
     lines = -(-len(drawings) // 2)
@@ -138,7 +143,7 @@ def plot_summary(
     parts = figure.subfigures(lines + images, 1, squeeze=False).ravel()
     if images:
         names = labels if labels is not None else [f"row {i}" for i in model.anchor_indices_]
-        plot_coefficients(model.transform(X), shape, labels=names, figure=parts[1])  # type: ignore[arg-type]
+        plot_coefficients(model.transform(X), shape, labels=names, figure=parts[1])
     for part, pair in zip(np.delete(parts, 1) if images else parts, range(lines), strict=True):
         for ax, draw in zip(
             part.subplots(1, 2, width_ratios=[1.3, 1]), [*drawings[2 * pair : 2 * pair + 2], None][:2], strict=True
@@ -154,6 +159,7 @@ def _drawings(model: Any, X: Any, labels: Sequence[str] | None, axis: dict[str, 
     """List the plots for a model, the most informative first."""
     own: list[Callable[..., Axes]] = []
     seen = X is not None
+    frames = X.matrix if isinstance(X, Cube) else X
     if hasattr(model, "basis_"):
         own = [partial(plot_spectra, model, labels=labels, **axis)]
         own += [partial(plot_plane, model, X, labels=labels)] if seen and model.basis_ == "rows" else []
@@ -162,7 +168,7 @@ def _drawings(model: Any, X: Any, labels: Sequence[str] | None, axis: dict[str, 
     elif hasattr(model, "transmat_"):
         own = [partial(plot_transitions, model)]
         own += [partial(plot_emissions, model)] if hasattr(model, "emissionprob_") else []
-        own += [partial(plot_lanes, np.asarray(model.predict(X[:2000])))] if seen else []
+        own += [partial(plot_lanes, np.asarray(model.predict(frames[:2000])))] if seen else []
     elif hasattr(model, "transition_matrices_"):
         own = [partial(plot_eigenvalues, model), partial(plot_loadings, model)]
     elif hasattr(model, "topic_weights_"):

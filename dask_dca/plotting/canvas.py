@@ -13,7 +13,7 @@ from dask_dca.engine.rows import as_rows, mark_missing
 from dask_dca.engine.sampling import fetch_rows, spread_rows
 from dask_dca.engine.tiles import require_finite
 from dask_dca.errors import DCAError, InvalidInputError
-from dask_dca.models.labelled import check_features
+from dask_dca.models.labelled import check_features, cube_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +86,8 @@ def require(model: Any, *names: str) -> None:
         if found is None or (isinstance(found, np.ndarray | list) and not len(found)):
             if hasattr(model, "fit"):
                 check_is_fitted(model)
-            msg = f"this {type(model).__name__} has no {name}, so there is no such picture of it"
+            lacks = f"this {type(model).__name__} has no {name}, so there is no such picture of it"
+            msg = f"{lacks}; plot_summary(model) draws what there is"
             raise InvalidInputError(msg)
 
 
@@ -114,7 +115,7 @@ def legend_beside(ax: Any) -> None:
 
 def observed_rows(model: Any, X: Any) -> Rows:
     """Open data as rows with the features of a model, if it has any, and NaN for what it takes as missing."""
-    rows = as_rows(X)
+    rows = as_rows(cube_of(model, X))
     if hasattr(model, "n_features_in_"):
         check_features(model, rows)
     return mark_missing(rows, getattr(model, "missing", None))

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.stores import is_a
+from dask_dca.errors import InvalidInputError
+from dask_dca.models.labelled import feature_labels
 from dask_dca.plotting.canvas import (
     ANCHOR,
     CONE,
@@ -211,7 +214,7 @@ def plot_spectra(
     model: Any,
     *,
     feature_axis: Any = None,
-    label: str = "feature",
+    label: str | None = None,
     value_label: str = "value",
     labels: Sequence[str] | None = None,
     ax: Axes | None = None,
@@ -224,10 +227,10 @@ def plot_spectra(
     model : NMF
         A fitted model.
     feature_axis : array-like of shape (p,), optional
-        Where the features stand, such as wavelengths; by default the names of the fit where
-        these are rising numbers, else 0, 1, ...
-    label : str, default "feature"
-        Label of the feature axis, with unit.
+        Positions of the features, such as wavelengths; by default their names or coordinates in the fit if these are
+        increasing numbers, else 0, 1, ...
+    label : str, optional
+        Label of the feature axis, with unit; by default the features' dimension in the fit, or "feature".
     value_label : str, default "value"
         Label of the value axis, with unit.
     labels : sequence of str, optional
@@ -249,29 +252,39 @@ def plot_spectra(
     """
     require(model, "components_", "basis_")
     ax = make_axes(ax)
-    named = getattr(model, "feature_names_in_", range(model.n_features_in_))
+    dimension, named = feature_labels(model)
+    named = range(model.n_features_in_) if named is None else named
     places = feature_positions(named) if feature_axis is None else np.asarray(feature_axis)
     for i, row in enumerate(model.components_):
         name = labels[i] if labels is not None else f"row {model.anchor_indices_[i]}"
         ax.plot(places, row, linewidth=1.3, label=short(name, 24), **line_style(i))
-    ax.set(xlabel=label, ylabel=value_label, xlim=(places.min(), places.max()) if len(places) > 1 else None)
+    ax.set(
+        xlabel=dimension if label is None else label,
+        ylabel=value_label,
+        xlim=(places.min(), places.max()) if len(places) > 1 else None,
+    )
     ax.set_title("The anchors: rows of the data" if model.basis_ == "rows" else "The components")
     legend_beside(ax)
     return ax
 
 
 def plot_coefficients(
-    F: Any, shape: tuple[int, int], *, labels: Sequence[str] | None = None, columns: int = 5, figure: Any = None
+    F: Any,
+    shape: tuple[int, int] | None = None,
+    *,
+    labels: Sequence[str] | None = None,
+    columns: int = 5,
+    figure: Any = None,
 ) -> Figure:
     """
     Draw every column of F as an image.
 
     Parameters
     ----------
-    F : array-like of shape (n, k)
+    F : array-like of shape (n, k), or maps of shape (lines, columns, k)
         Coefficients of the pixels, line by line; for Dask arrays only the drawn pixels are computed.
-    shape : tuple of int
-        Lines and columns of the image; their product is n. Large images are thinned.
+    shape : tuple of int, optional
+        Lines and columns of the image, unless F are maps; their product is n. Large images are thinned.
     labels : sequence of str, optional
         Titles of the images.
     columns : int, default 5
@@ -289,6 +302,12 @@ def plot_coefficients(
     DCAError
         Matplotlib is missing, or the shape does not match n pixels.
     """
+    F = F.data if is_a(F, "xarray", "DataArray") else F
+    if F.ndim == 3:
+        shape, F = F.shape[:2], F.reshape(-1, F.shape[2])
+    if shape is None:
+        msg = f"coefficients of shape {F.shape} are no maps; pass shape=(lines, columns), whose product is {len(F)}"
+        raise InvalidInputError(msg)
     n, k = F.shape
     check_pixels(shape, n, f"the coefficients have {n} rows")
     step = int(np.ceil(np.sqrt(n / _MAX_PIXELS))) if n > _MAX_PIXELS else 1

@@ -14,6 +14,7 @@ import numpy as np
 from markupsafe import Markup
 
 from dask_dca.models.describe import indices_of
+from dask_dca.models.labelled import feature_labels
 from dask_dca.plotting.canvas import COLOURS, GREY, INK, make_figure
 from dask_dca.plotting.rows import MAX_BARS, plot_images, plot_row, plot_rows
 
@@ -75,11 +76,11 @@ def shortened(name: Any, most: int = _MAX_NAME) -> str:
 
 
 def feature_names(model: Any) -> list[str]:
-    """List the feature names of a model; by default "feature 0", "feature 1" and so on."""
-    names = getattr(model, "feature_names_in_", None)
+    """List the feature names or coordinates of a model; by default "feature 0", "feature 1" and so on."""
+    names = feature_labels(model)[1]
     if names is None:
         return [f"feature {i}" for i in range(model.n_features_in_)]
-    return [shortened(name) for name in names]
+    return [shortened(f"{name:.6g}" if isinstance(name, np.floating) else name) for name in names]
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ def test_reports_take_cubes(chunks):
             lambda: dca.NMF(2).fit(dca.Cube(movie(), ("lat", "lon"))).transform(dca.Cube(movie(), ("lon", "lat"))),
             "along lat,lon, in this order; pass X itself",
         ),
-        (lambda: dca.NMF(3).fit(image()), r"pass dask_dca\.Cube\(X, features='x'\)"),
+        (lambda: dca.NMF(3).fit(image()), r"pass dask_dca\.Cube\(X, features='band'\)"),
         (lambda: dca.Cube(image(), "bands"), r"features='bands' is no dimension of X, which has \('band', 'y', 'x'\)"),
         (lambda: dca.Cube(image()), "features='variable' is no dimension"),
         (lambda: dca.Cube(image(), ()), r"features=\(\) is no dimension"),
