@@ -153,8 +153,8 @@ def _is_stacked(X: Any, dimension: Any) -> bool:
 def _shape_hint(X: Any) -> str:
     if X.ndim < 2:
         return "Reshape your data: X.expand_dims('feature', axis=-1) for one feature, X.expand_dims('row') for one row"
-    features = [name for name in X.dims if name not in _PLACES] or X.dims
-    return f"Say which dimension the features are: pass dask_dca.Cube(X, features={features[-1]!r}); all others are rows"
+    likely = [*X.dims[-1:], *(name for name in X.dims if name not in _PLACES)][-1]
+    return f"Say which dimension the features are: pass dask_dca.Cube(X, features={likely!r}); all others are rows"
 
 
 def distinct_names(names: Sequence[Any], taken: Sequence[Any] = ()) -> tuple[Any, ...]:

@@ -225,7 +225,8 @@ class AnchorModel(KeywordAdvice, BaseEstimator):
         Parameters
         ----------
         X : xarray.DataArray, optional
-            The data of the fit, from which the coordinates of the anchors' rows are taken.
+            The data of the fit, from which further coordinates are taken: those of the anchors' rows, and those along
+            the features.
 
         Returns
         -------

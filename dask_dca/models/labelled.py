@@ -150,9 +150,9 @@ def feature_dims(model: Any) -> tuple[str, ...]:
 def as_dataset(model: Any, X: Any = None) -> Any:
     """Convert all fitted arrays to an xarray.Dataset with named dimensions.
 
-    X: the data of the fit, for the coordinates of the anchors' rows; whether it is the same is not checked. Variables
-    have the names of attributes without the underscore at the end; single numbers are attributes. Names that coincide
-    with those of the data's features become "other_...".
+    X: the data of the fit, for the coordinates of the anchors' rows, and those beside the features' own; whether it is
+    the same is not checked. Variables have the names of attributes without the underscore at the end; single numbers
+    are attributes. Names that coincide with those of the data's features become "other_...".
     Raises DCAError: xarray is not installed, or X can't be the data of the fit.
     """
     try:
@@ -175,6 +175,8 @@ def as_dataset(model: Any, X: Any = None) -> Any:
         key[:-1]: np.asarray(value).item() for key, value in fitted.items() if np.ndim(value) == 0 and _is_number(value)
     }
     found = xr.Dataset(variables, coordinates, {"model": type(model).__name__, **numbers})
+    beside = [(name, one.variable) for name, one in getattr(X, "coords", {}).items() if one.dims == feature_dims(model)]
+    found = found.assign_coords({name: one for name, one in beside if name not in found.variables})
     return found if labels is None or len(labels.features) < 2 else _unstacked(found, model, labels)
 
 

@@ -52,8 +52,9 @@ def test_a_fitted_model_takes_cubes_in_any_order_of_dimensions_and_of_more():
 
 
 def test_the_dataset_says_where_anchors_are():
-    cube = image()
+    cube = image().assign_coords(usable=("band", np.arange(len(BANDS)) > 1))
     found = dca.NMF(3).fit(dca.Cube(cube, "band")).to_xarray(cube)
+    xr.testing.assert_equal(found.usable, cube.usable.drop_vars("scene"))
     assert sorted(found.anchor_lat.values) == ANCHORS.tolist()
     for j in range(3):
         there = {"y": found.anchor_y.values[j], "x": found.anchor_x.values[j]}
