@@ -85,6 +85,8 @@ ELSEWHERE: Final = {
     "SpectralClustering": "use SubspaceClustering",
     "MultinomialHMM": "use CategoricalHMM for symbols",
     "GMMHMM": "use GaussianHMM with more states",
+    "UnscentedKalmanFilter": "KalmanFilter is for linear systems; keep pykalman for others",
+    "AdditiveUnscentedKalmanFilter": "KalmanFilter is for linear systems; keep pykalman for others",
     "PoissonHMM": "use GaussianHMM on square roots of counts",
     "LdaModel": "use LatentDirichletAllocation on a matrix of word counts: gensim.matutils.corpus2csc(corpus).T",
     "LdaMulticore": "use LatentDirichletAllocation on a matrix of word counts: gensim.matutils.corpus2csc(corpus).T",

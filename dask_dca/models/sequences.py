@@ -221,7 +221,8 @@ def lengths_in_place_of_y(y: Any, n_rows: int) -> NDArray[np.int64] | None:
         return None
     found = np.asarray(y)
     if found.dtype.kind not in "iu" or found.sum() != n_rows:
-        msg = f"y has {len(found)} entries for {n_rows} rows, and is not a list of lengths either; pass lengths=[...]"
+        total = f", which add up to {found.sum()}" if found.dtype.kind in "iu" else ""
+        msg = f"y has {len(found)} entries{total}, for {n_rows} rows: neither labels nor lengths; pass lengths=[...]"
         raise InvalidInputError(msg)
     warn("lengths were passed by position, in place of y: pass lengths=[...]", SequenceWarning)
     return found

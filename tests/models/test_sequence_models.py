@@ -140,7 +140,9 @@ def test_lengths_by_position_are_taken_with_a_warning_and_labels_ignored(make):
         by_position = make().fit(X, LENGTHS)
     same(by_position, make().fit(X, lengths=LENGTHS))
     same(make().fit(X, np.ones(len(X), dtype=int)), make().fit(X))
-    with pytest.raises(InvalidInputError, match="y has 2 entries for 300 rows, and is not a list of lengths either"):
+    with pytest.raises(
+        InvalidInputError, match="2 entries, which add up to 200, for 300 rows: neither labels nor lengths"
+    ):
         make().fit(X, [100, 100])
 
 

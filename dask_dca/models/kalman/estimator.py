@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -599,7 +600,9 @@ class KalmanFilter(InitMixin, SequenceStream):
         return self.score(X, lengths=lengths, groups=groups)
 
     @one_blas_thread()
-    def sample(self, n_timesteps: int = 1, random_state: Any = None) -> tuple[Floats, Floats]:
+    def sample(
+        self, n_timesteps: int = 1, random_state: Any = None, *, initial_state: ArrayLike | None = None
+    ) -> tuple[Floats, Floats]:
         """
         Draw a sequence from the model.
 
@@ -609,6 +612,8 @@ class KalmanFilter(InitMixin, SequenceStream):
             Number of frames.
         random_state : int, Generator, RandomState or None, default None
             Seed of the noise; the model's own `random_state` if None.
+        initial_state : array-like of shape (k,), optional
+            State at the first frame; drawn if None.
 
         Returns
         -------
@@ -619,7 +624,11 @@ class KalmanFilter(InitMixin, SequenceStream):
         """
         check_is_fitted(self)
         seed = draw_seed(self.random_state if random_state is None else random_state)
-        return sample_system(self._system(), check_integer("n_timesteps", n_timesteps, 1), np.random.default_rng(seed))
+        system = self._system()
+        if initial_state is not None:
+            mean = check_vector("initial_state", initial_state, system.n_dim_state)
+            system = replace(system, initial_mean=mean, initial_covariance=np.zeros_like(system.initial_covariance))
+        return sample_system(system, check_integer("n_timesteps", n_timesteps, 1), np.random.default_rng(seed))
 
     def _system(self) -> LinearSystem:
         return checked_system({name: getattr(self, f"{name}_") for name in PARAMETERS})

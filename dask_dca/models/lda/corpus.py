@@ -372,7 +372,8 @@ def _census_pass(
 def _warn_of_outweighing(census: DocumentCensus, max_length: float) -> None:
     n = int(census.sizes[0, np.exp2(np.arange(census.sizes.shape[1])) > max_length].sum())
     counted = f"count for {max_length * OVERLONG_SHARE:g} words each"
-    warn(f"{n} of the documents outweigh all others, and {counted}; drop them if you can", UserWarning)
+    longer = f"X.sum(axis=1) >= {max_length:g}"
+    warn(f"{n} of the documents outweigh all others, and {counted}; leave them out if you can: {longer}", UserWarning)
 
 
 def cooccurrence_of_sample(operator: Cooccurrence) -> Cooccurrence:

@@ -39,8 +39,6 @@ from dask_dca.models.lda.topics import distances_to_corpus, leading_words, mutua
 from dask_dca.models.stream import RowStream
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from dask_dca.engine.passes import Run
@@ -446,9 +444,7 @@ class LatentDirichletAllocation(NamedParts, RowStream):
         between = mutual_information(counts, n_documents)
         return np.array([_mean(between[np.ix_(at, at)]) for at in np.searchsorted(words, top)])
 
-    def top_words(
-        self, n_words: int = 10, feature_names: Sequence[str] | Mapping[int, str] | None = None
-    ) -> NDArray[Any]:
+    def top_words(self, n_words: int = 10, feature_names: Any = None) -> NDArray[Any]:
         """
         List the most probable words of each topic.
 
@@ -456,9 +452,9 @@ class LatentDirichletAllocation(NamedParts, RowStream):
         ----------
         n_words : int, default 10
             Number of words.
-        feature_names : sequence of str or mapping of int to str, optional
-            Names of the columns, such as `vectorizer.get_feature_names_out()`, or gensim's dictionary; by
-            default those of the fit.
+        feature_names : sequence of str, vectorizer or mapping, optional
+            Names of the columns, or what has them: scikit-learn's vectorizer or its `vocabulary_`, gensim's
+            dictionary; by default those of the fit.
 
         Returns
         -------
@@ -481,14 +477,14 @@ class LatentDirichletAllocation(NamedParts, RowStream):
         """
         return self.anchor_words_
 
-    def get_anchor_words(self, feature_names: Sequence[str] | Mapping[int, str] | None = None) -> NDArray[Any]:
+    def get_anchor_words(self, feature_names: Any = None) -> NDArray[Any]:
         """
         Return the names of the anchor words.
 
         Parameters
         ----------
-        feature_names : sequence of str or mapping of int to str, optional
-            Names of the columns; by default those of the fit.
+        feature_names : sequence of str, vectorizer or mapping, optional
+            Names of the columns, as for `top_words`; by default those of the fit.
 
         Returns
         -------
@@ -510,8 +506,12 @@ class LatentDirichletAllocation(NamedParts, RowStream):
         check_is_fitted(self)
         return np.flatnonzero(self.distance_to_corpus_ < _MAX_AVERAGE_DISTANCE)
 
-    def _named(self, words: NDArray[np.int64], names: Sequence[str] | Mapping[int, str] | None) -> NDArray[Any]:
-        if isinstance(names, Mapping):  # gensim's dictionary: from column numbers to words
+    def _named(self, words: NDArray[np.int64], names: Any) -> NDArray[Any]:
+        if hasattr(names, "get_feature_names_out"):
+            names = names.get_feature_names_out()
+        elif isinstance(names, Mapping) and all(isinstance(word, str) for word in names):  # a vectorizer's vocabulary_
+            names = sorted(names, key=lambda word: names[word])
+        elif isinstance(names, Mapping):  # gensim's dictionary: from column numbers to words
             names = [names[number] for number in range(len(names))]
         found = getattr(self, "feature_names_in_", None) if names is None else np.asarray(names, dtype=object)
         if found is not None and len(found) != self.n_features_in_:

@@ -245,6 +245,7 @@ def test_known_parameters():
     assert states.shape == (50, 3)
     assert frames.shape == (50, 6)
     np.testing.assert_array_equal(model.sample(50, random_state=3)[1], frames)
+    assert model.sample(2, initial_state=[1, 2, 3])[0][0].tolist() == [1.0, 2.0, 3.0]
     assert clone(model).get_params()["n_dim_state"] == 3
     plain = dca.KalmanFilter.from_parameters([[0.9]], [[1.0], [2.0]], [[1.0]], np.eye(2))
     assert plain.filter(np.ones((3, 2)))[0].shape == (3, 1)

@@ -169,7 +169,8 @@ def test_words_have_names_where_there_are_any():
     model = lda(2).fit(counts)
     assert model.top_words(3).dtype == np.int64
     words = model.top_words(4, names)
-    assert model.top_words(4, dict(enumerate(names))).tolist() == words.tolist()
+    for same in (dict(enumerate(names)), vectorizer, vectorizer.vocabulary_):
+        assert model.top_words(4, same).tolist() == words.tolist()
     animals = {"cat", "dog", "bird", "fish"}
     assert {bool(set(row) & animals) for row in words} == {True, False}
     frame = pd.DataFrame(counts.toarray(), columns=names)
