@@ -94,7 +94,7 @@ def test_k_auto_options_and_overwrite(place):
     assert first.exit_code == 0, first.output
     assert dca.load_model("model.zarr").get_params()["n_subproblems"] == 50
     assert run("fit", "nmf", "X.zarr", "-k", 2, "-o", "model.zarr").exit_code == 2
-    again = run("fit", "nmf", "X.zarr", "-k", 2, "-o", "model.zarr", "--overwrite", "--method", "paper")
+    again = run("fit", "nmf", "X.zarr", "--n-components", 2, "-o", "model.zarr", "--overwrite", "--method", "paper")
     assert again.exit_code == 0, again.output
     assert dca.load_model("model.zarr").n_components_ == 2
     assert not [name for name in os.listdir(place) if name.startswith(".")]
