@@ -299,7 +299,9 @@ def _option(parameter: Parameter, model: Model) -> Callable[..., Any] | None:
     help_text = _help(meaning, default)
     flag = _FLAGS.get(name, f"--{name.replace('_', '-').lower()}")
     if name == model.counter:
-        return click.option("-k", flag, name, callback=parse_count, metavar="N|auto", help=_help(model.counted, default))
+        return click.option(
+            "-k", flag, name, callback=parse_count, metavar="N|auto", help=_help(model.counted, default)
+        )
     if name in PARSERS:
         return click.option(flag, name, callback=PARSERS[name], metavar=_METAVARS[name], help=help_text)
     if "array" in kind:

@@ -139,7 +139,11 @@ def _print(found: dict[str, Any], table: Callable[[Any], str], *, as_json: bool)
 )
 @model_argument
 @data_arguments
-@click.option("--what", type=click.Choice(ROW_RESULTS), help="Which result, by the name of the model's method.")
+@click.option(
+    "--what",
+    type=click.Choice(ROW_RESULTS),
+    help="Which result, by the model's method; by default transform, of mixtures predict_proba, else predict.",
+)
 @lengths_option
 @cluster_options
 @command_context()

@@ -19,7 +19,10 @@ SETTINGS = {
         "more than 0.3 of their normalized",
         "a material in 0.03 to 1 % of the rows",
     ),
-    "docs/streams.md": ("about 0.8, which also",),
+    "docs/streams.md": (
+        "multiplies the older sums by 0.8 (1 by default)",
+        "about 0.8 for topics",
+    ),
     "docs/models/gaussian-mixture.md": ("(2 % of the rows", "noise 0.5, ten draws", "at most 2 % of the rows"),
     "docs/models/hidden-markov-model.md": ("the 4 % of frames", "two workers of 2 GB:"),
     "docs/models/nmf.md": ("noise is 0.3 or more:", "with 95 % bounds", "greatest share is 0.6 and 0.8 /"),
