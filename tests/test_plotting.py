@@ -90,7 +90,9 @@ def test_coverage(model):
     ax = plotting.plot_coverage(model)
     np.testing.assert_array_equal(ax.lines[0].get_ydata(), model.coverage_curve_)
     np.testing.assert_array_equal(ax.lines[0].get_xdata(), [1, 2, 3, 4])
-    assert plotting.plot_coverage(dca.find_anchors(X, 4)).lines[0].get_ydata()[-1] <= 1
+    result = dca.find_anchors(X, 4)
+    assert plotting.plot_coverage(result).lines[0].get_ydata()[-1] <= 1
+    assert repr(result).startswith(f"<AnchorResult: 4 anchors, coverage {result.coverage:.3f}, in rows [")
 
 
 def test_spectra(model):

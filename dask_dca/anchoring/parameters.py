@@ -37,7 +37,7 @@ def evaluation_rows(sample: NDArray[np.float64]) -> NDArray[np.float64]:
     return sample[:: max(1, -(-len(sample) // wanted))]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AnchorResult:
     """
     Anchors with their certificate.
@@ -103,8 +103,8 @@ class AnchorResult:
     coverage: float = float("nan")
     coverage_curve: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     n_range: tuple[int, int] = (0, 0)
-    sample: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)), repr=False, compare=False)
-    rows: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)), repr=False, compare=False)
+    sample: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)), compare=False)
+    rows: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)), compare=False)
     n_zero_rows: int = 0
     n_behind_rows: int = 0
     n_clipped_entries: int = 0
@@ -114,7 +114,12 @@ class AnchorResult:
     unexplained: float = float("nan")
     n_unobserved_rows: int = 0
     n_missing_entries: int = 0
-    completion: LowRank | None = field(default=None, repr=False, compare=False)
+    completion: LowRank | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        reach = "" if np.isnan(self.coverage) else f", coverage {self.coverage:.3f}"
+        rows = np.array2string(self.indices, separator=", ", threshold=100)
+        return f"<AnchorResult: {len(self.indices)} anchors{reach}, in rows {rows}>"
 
 
 def certify(
