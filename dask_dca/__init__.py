@@ -75,7 +75,7 @@ def __getattr__(name: str) -> Any:
     if name in ELSEWHERE:
         msg = f"{__name__} has no {name}: {ELSEWHERE[name]}"
         raise ImportError(msg)
-    msg = f"module {__name__!r} has no attribute {name!r}"
+    msg = f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}"
     raise AttributeError(msg)
 
 

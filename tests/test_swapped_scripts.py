@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import dask_dca
+from dask_dca.errors import InvalidInputError
 
 SCRIPTS = sorted((Path(__file__).parent / "swapped").glob("*.py"))
 PAGE = Path(__file__).parents[1] / "docs/coming-from.md"
@@ -113,6 +114,10 @@ def test_attributes_of_neighbours_are_answered():
         _ = model.transition_covariance
     with pytest.raises(AttributeError, match=r"'NMF' object has no attribute 'nothing'$"):
         _ = dask_dca.NMF().nothing
+    with pytest.raises(AttributeError, match=r"'GMM'; it has NMF, .* GaussianMixture"):
+        _ = dask_dca.GMM
+    with pytest.raises(InvalidInputError, match=r"no report of a str; .* dask_dca\.load_model\(path\)"):
+        dask_dca.report("model.zarr")
     with pytest.raises(ImportError, match="dask_dca has no KMeans: use GaussianMixture"):
         from dask_dca import KMeans  # noqa: F401
 

@@ -323,7 +323,10 @@ def _registry_entry(model: Any) -> Model:
     for made in type(model).__mro__:
         if made.__name__ in MODELS and made.__module__.partition(".")[0] == "dask_dca":
             return MODELS[made.__name__]
-    msg = f"there is no report of a {type(model).__name__}; models that have one: {', '.join(MODELS)}"
+    msg = (
+        f"there is no report of a {type(model).__name__}; models that have one: {', '.join(MODELS)}; a saved one is "
+        "opened by dask_dca.load_model(path)"
+    )
     raise InvalidInputError(msg)
 
 
