@@ -72,9 +72,11 @@ def clip_rounding(tile: Floats, numbers: Numbers, row_counts: RowCounts) -> Floa
     if beyond.any():
         row = int(np.flatnonzero(beyond)[0])
         column = int(tile[row].argmin())
+        value = float(tile[row, column])
+        marker = f"pass missing={value!r} if it marks missing entries, or " if value.is_integer() else ""
         msg = (
-            f"Negative values in data: row {numbers[row]}, column {column} is {tile[row, column]:.6g}, and this "
-            f"model needs non-negative entries; shift or clip the data first, for example {CLIP}"
+            f"Negative values in data: row {numbers[row]}, column {column} is {value:.6g}, and this model needs "
+            f"non-negative entries; {marker}shift or clip the data first, for example {CLIP}"
         )
         raise InvalidInputError(msg)
     row_counts.clipped_entries += int((tile < 0.0).sum())

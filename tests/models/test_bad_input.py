@@ -228,6 +228,13 @@ def test_rounding_is_judged_by_the_row_whatever_its_unit():
         refused(InvalidInputError, "Negative values in data: row 5, column 2", dca.NMF(3).fit, Z)
 
 
+def test_a_negative_number_may_mark_missing_entries():
+    Z = X.copy()
+    Z[5, 2] = -9999
+    refused(InvalidInputError, r"is -9999, .* pass missing=-9999\.0 if it marks .*X\.clip\(0\)", dca.NMF(3).fit, Z)
+    assert dca.NMF(3, missing=-9999.0).fit(Z).n_missing_entries_ == 1
+
+
 @METHODS
 @IN_ANY_FORM
 def test_data_that_are_all_zero(method, form, tmp_path):
