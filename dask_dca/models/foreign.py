@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Any, Final, Self
+import functools
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Callable, Container
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
 
 _CLUSTER_DECIDES: Final = "leave it out: the active Dask client, or Dask's scheduler, decides on workers and threads"
 _ANCHORED_START: Final = "leave it out: anchors are the start, so no restarts are needed"
 _KNOWN_FILTER: Final = "use KalmanFilter.from_parameters(...) for known parameters, or init=dict(...) to start there"
+_CONSTANT: Final = "leave it out, and make a filter of each step's parameters by KalmanFilter.from_parameters(...)"
+_NO_OFFSETS: Final = (
+    "use observation_offsets=C @ c, initial_state_mean=m - c, where c = np.linalg.solve(np.eye(len(A)) - A, offsets)"
+)
+_COLUMNS: Final = "leave it out: it is the number of columns"
 _NO_ERROR: Final = "use reconstruction_err(X), one pass: a fit with basis='rows' needs no coefficients"
 _KEYWORDS: Final = {
     "n_jobs": _CLUSTER_DECIDES,
@@ -82,7 +92,8 @@ _MODEL_KEYWORDS: Final = {
     },
     "KalmanFilter": {
         "n_components": "use n_dim_state=",
-        "n_dim_obs": "leave it out: it is the number of columns",
+        **dict.fromkeys(("k_states", "k_factors", "dim_x"), "use n_dim_state="),
+        **dict.fromkeys(("n_dim_obs", "k_endog", "dim_z"), _COLUMNS),
         "em_vars": "use params=, the same names",
         "transition_matrices": _KNOWN_FILTER,
         "observation_matrices": _KNOWN_FILTER,
@@ -90,9 +101,27 @@ _MODEL_KEYWORDS: Final = {
         "observation_covariance": _KNOWN_FILTER,
         "initial_state_mean": _KNOWN_FILTER,
         "initial_state_covariance": _KNOWN_FILTER,
-        "transition_offsets": "leave it out: take the offset off the data",
+        "transition_offsets": "leave it out: the mean of each channel is estimated",
         "observation_offsets": "leave it out: the mean of each channel is estimated",
     },
+    "KalmanFilter.from_parameters": {
+        "transition_offsets": _NO_OFFSETS,
+        "random_state": "use sample(n, random_state=)",
+        "em_vars": "use em(X, em_vars=)",
+        "n_dim_state": "leave it out: matrices have that size",
+        "n_dim_obs": "leave it out: matrices have that size",
+    },
+    "KalmanFilter.filter_update": dict.fromkeys(
+        (
+            "transition_matrix",
+            "transition_offset",
+            "transition_covariance",
+            "observation_matrix",
+            "observation_offset",
+            "observation_covariance",
+        ),
+        _CONSTANT,
+    ),
     "SubspaceClustering": {
         "n_init": "leave it out: the cut of the graph is searched from several starts",
         "affinity": "leave it out: rows are similar where they express each other",
@@ -105,7 +134,7 @@ _MODEL_KEYWORDS: Final = {
 def advice_on(model: str, keyword: str, known: list[str]) -> str:
     """Return a message with advice on a keyword that a model does not have.
 
-    model: name of its class; known: the keywords that it has.
+    model: name of its class, or of a method; known: the keywords that it has.
     """
     own = _MODEL_KEYWORDS.get("GaussianHMM" if model == "CategoricalHMM" else model, {})
     advice = own.get(keyword, _KEYWORDS.get(keyword))
@@ -113,6 +142,20 @@ def advice_on(model: str, keyword: str, known: list[str]) -> str:
         near = difflib.get_close_matches(keyword, known, 1)
         advice = f"did you mean {near[0]}=?" if near else f"it takes {', '.join(known)}"
     return f"{model} has no keyword {keyword!r}; {advice}"
+
+
+def advised(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """Add advice to the error for a keyword that a method does not have."""
+    known = method.__code__.co_varnames[1 : method.__code__.co_argcount]
+
+    @functools.wraps(method)
+    def _call(own: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        for name in kwargs:
+            if name not in known:
+                raise TypeError(advice_on(method.__qualname__, name, list(known)))
+        return method(own, *args, **kwargs)
+
+    return _call
 
 
 _ATTRIBUTES: Final = {
@@ -164,10 +207,15 @@ class KeywordAdvice:
         raise AttributeError(msg, name=name, obj=self)
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Raise a TypeError with advice if there is a keyword that the model does not have."""
-        del args
+        """Raise a TypeError with advice if there is a keyword that the model does not have, or a value too many."""
         known = cls._get_param_names()  # type: ignore[attr-defined]  # of scikit-learn's BaseEstimator
         for name in kwargs:
             if name not in known:
                 raise TypeError(advice_on(cls.__name__, name, known))
+        code = cls.__init__.__code__
+        if len(args) >= code.co_argcount:
+            places = ", ".join(code.co_varnames[1 : code.co_argcount])
+            advice = _KNOWN_FILTER if cls.__name__ == "KalmanFilter" else "give the others by name"
+            msg = f"{cls.__name__} takes {places} by position, and received {len(args)} values; {advice}"
+            raise TypeError(msg)
         return super().__new__(cls)

@@ -3,6 +3,7 @@
 import inspect
 import pickle
 
+import numpy as np
 import pytest
 from hmmlearn.hmm import CategoricalHMM, GaussianHMM
 from pykalman import KalmanFilter
@@ -38,6 +39,39 @@ FOREIGN += [(dca.LatentDirichletAllocation, word) for word in GENSIM.split()]
 def test_a_neighbours_keyword_is_answered(model, word):
     with pytest.raises(TypeError, match=f"^{model.__name__} has no keyword '{word}'; (use|leave it out|call|give)"):
         model(**{word: 3})
+
+
+@pytest.mark.parametrize(
+    ("method", "theirs"),
+    [(dca.KalmanFilter.from_parameters, KalmanFilter), (dca.KalmanFilter(2).filter_update, KalmanFilter.filter_update)],
+    ids=["from_parameters", "filter_update"],
+)
+def test_pykalmans_keywords_of_methods_are_answered(method, theirs):
+    foreign = [
+        name for name in inspect.signature(theirs).parameters if name not in inspect.signature(method).parameters
+    ]
+    for word in {*foreign} - {"self"}:
+        with pytest.raises(TypeError, match=rf"^KalmanFilter\.\w+ has no keyword '{word}'; (use|leave it out)"):
+            method(**{word: 3})
+
+
+def test_values_by_position_are_answered():
+    with pytest.raises(TypeError, match=r"takes n_dim_state by position, and received 2 values; use .*from_parameters"):
+        dca.KalmanFilter([[1.0]], [[1.0]])
+    with pytest.raises(TypeError, match=r"takes n_components, covariance_type by position, .* give the others by name"):
+        dca.GaussianMixture(3, "full", 1e-3)
+
+
+def test_pykalmans_offsets_of_states_are_those_of_the_advice():
+    A, C, offsets, m = 0.5 * np.eye(2) + 0.1 * np.eye(2, k=1), np.eye(2), np.array([0.3, -0.2]), np.array([1.0, 2.0])
+    with pytest.raises(TypeError, match="transition_offsets") as error:
+        dca.KalmanFilter.from_parameters(A, C, transition_offsets=offsets)
+    options, where = str(error.value).split("; use ")[1].split(", where c = ")
+    c = eval(where)
+    own = eval(f"dca.KalmanFilter.from_parameters(A, C, {options})")
+    theirs, X = KalmanFilter(A, C, transition_offsets=offsets, initial_state_mean=m), np.ones((5, 2))
+    assert own.loglikelihood(X) == pytest.approx(theirs.loglikelihood(X))
+    np.testing.assert_allclose(own.smooth(X)[0] + c, theirs.smooth(X)[0])
 
 
 @pytest.mark.parametrize("word", ["n_init", "affinity", "n_neighbors", "gamma", "n_jobs"])

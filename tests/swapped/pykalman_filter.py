@@ -5,7 +5,7 @@ rng = np.random.default_rng(0)
 X = np.cumsum(rng.standard_normal((200, 2)), axis=0) + rng.standard_normal((200, 2))
 model = KalmanFilter(
     transition_matrices=np.eye(2), observation_matrices=np.eye(2)
-)  # instead: model = KalmanFilter.from_parameters(np.eye(2), np.eye(2), np.eye(2), np.eye(2))
+)  # instead: model = KalmanFilter.from_parameters(np.eye(2), np.eye(2))
 means, covariances = model.filter(X)
 smooth, _ = model.smooth(np.ma.masked_invalid(X))
 print(model.loglikelihood(X))

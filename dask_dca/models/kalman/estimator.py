@@ -15,6 +15,7 @@ from dask_dca.models.attributes import KALMAN
 from dask_dca.models.base import whole_fit
 from dask_dca.models.describe import anchor_facts
 from dask_dca.models.em import InitMixin, read_init
+from dask_dca.models.foreign import advised
 from dask_dca.models.kalman.filter import next_state
 from dask_dca.models.kalman.fit import KalmanSettings, fit_kalman
 from dask_dca.models.kalman.given import (
@@ -231,12 +232,13 @@ class KalmanFilter(InitMixin, SequenceStream):
         self._take(locals())
 
     @classmethod
+    @advised
     def from_parameters(
         cls,
         transition_matrices: ArrayLike,
         observation_matrices: ArrayLike,
-        transition_covariance: ArrayLike,
-        observation_covariance: ArrayLike,
+        transition_covariance: ArrayLike | None = None,
+        observation_covariance: ArrayLike | None = None,
         initial_state_mean: ArrayLike | None = None,
         initial_state_covariance: ArrayLike | None = None,
         observation_offsets: ArrayLike | None = None,
@@ -250,10 +252,10 @@ class KalmanFilter(InitMixin, SequenceStream):
             T.
         observation_matrices : array_like, shape (p, k)
             O.
-        transition_covariance : array_like, shape (k, k)
-            Q; may be singular.
-        observation_covariance : array_like, shape (p, p) or (p,)
-            R, or its diagonal; may be singular.
+        transition_covariance : array_like, shape (k, k), optional
+            Q; may be singular; the identity if None, as in pykalman.
+        observation_covariance : array_like, shape (p, p) or (p,), optional
+            R, or its diagonal; may be singular; the identity if None.
         initial_state_mean : array_like, shape (k,), optional
             Mean of the first state of a sequence; zeros if None.
         initial_state_covariance : array_like, shape (k, k), optional
@@ -271,14 +273,16 @@ class KalmanFilter(InitMixin, SequenceStream):
         InvalidParameterError
             Parameters of inconsistent shapes, or invalid ones.
         """
-        needed = (transition_matrices, observation_matrices, transition_covariance, observation_covariance)
-        optional = {
-            "initial_state_mean": initial_state_mean,
-            "initial_state_covariance": initial_state_covariance,
-            "observation_offsets": observation_offsets,
-        }
-        given = dict(zip(PARAMETERS, needed, strict=False))
-        given |= {name: value for name, value in optional.items() if value is not None}
+        values = (
+            transition_matrices,
+            observation_matrices,
+            transition_covariance,
+            observation_covariance,
+            initial_state_mean,
+            initial_state_covariance,
+            observation_offsets,
+        )
+        given = {name: value for name, value in zip(PARAMETERS, values, strict=True) if value is not None}
         system = checked_system(complete_start(given, len(np.atleast_2d(observation_matrices)), "diag"))
         model = cls(system.n_dim_state)
         model.n_features_in_ = system.n_dim_obs
@@ -440,6 +444,7 @@ class KalmanFilter(InitMixin, SequenceStream):
         return state_estimates(*self._tracked(X, lengths, groups), smooth=True)
 
     @one_blas_thread()
+    @advised
     def filter_update(
         self, filtered_state_mean: Any = None, filtered_state_covariance: Any = None, observation: Any = None
     ) -> tuple[Floats, Floats]:
