@@ -252,7 +252,7 @@ KALMAN: Final[dict[str, Attribute]] = {
             "sequences": floats("count", minimum=0.0),
         },
         {"stream_centre_": floats("features"), "stream_unit_": floats("features", minimum=0.0)},
-        {"seen": floats("features", "lifted", "lifted")},
+        {"seen": Attribute({2: ("lifted", "lifted"), 3: ("features", "lifted", "lifted")})},
     ),
 }
 

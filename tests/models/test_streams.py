@@ -291,18 +291,26 @@ def test_the_least_share_of_documents_is_of_those_not_forgotten():
     assert model.n_words_ == 24
 
 
-def test_entries_may_begin_to_be_missing():
+def test_entries_may_begin_to_be_missing(tmp_path):
     X, new = motion(400), motion(200, 9)
     holes = np.where(np.random.default_rng(0).random(X.shape) < 0.2, np.nan, X)
     model = see(dca.KalmanFilter(2), "kalman", X[:200])
-    assert model.observation_covariance_.ndim == 2
-    start = deepcopy(model)
+    start, frames = deepcopy(model), np.where(np.arange(400)[:, None] % 5 == 0, np.nan, X)
+    see(model, "kalman", frames[200:])
+    assert model.observation_covariance_.ndim == 2  # frames are missing as a whole
+    gaps = deepcopy(model)
     see(model, "kalman", holes[200:])
     assert model.observation_covariance_.ndim == 1
     assert score(model, "kalman", new) > score(start, "kalman", new) - 0.05
     see(model, "kalman", X[200:])  # complete again
     other = see(deepcopy(start), "kalman", X[:200])
-    assert dca.merge(see(deepcopy(start), "kalman", holes[200:]), other).n_samples_seen_ == 600
+    for one in (see(deepcopy(start), "kalman", holes[200:]), see(deepcopy(start), "kalman", frames[200:])):
+        assert dca.merge(one, other).n_samples_seen_ == 600
+    merged = dca.merge(gaps, see(deepcopy(start), "kalman", holes[200:]))
+    merged.save(str(tmp_path / "m.zarr"))
+    assert dca.load_model(str(tmp_path / "m.zarr")).first_seen_.shape == (4, 3, 3)
+    gaps.save(str(tmp_path / "g.zarr"))
+    assert dca.load_model(str(tmp_path / "g.zarr")).first_seen_.shape == (3, 3)
 
 
 def test_a_subspace_stays():

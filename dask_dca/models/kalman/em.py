@@ -31,8 +31,8 @@ class StateSums:
 
     every (k + 1, k + 1): E[u u^T], u = (s, 1); pairs (k, k): E[s_t s_{t-1}^T]; before, after (k, k): second moments of
     these s_{t-1} and s_t; starts (k, k), start_means (k,): moments of first states; cross (p, k + 1): E[x u^T];
-    second (p, p) or (p,): x x^T, or its diagonal; sequences (1,): their number; seen (p, k + 1, k + 1): with missing
-    entries, `every` over the frames in which each channel is observed.
+    second (p, p) or (p,): x x^T, or its diagonal; sequences (1,): their number; seen: with missing entries, `every`
+    over observed frames: (k + 1, k + 1) if these are complete, (p, k + 1, k + 1) over those of each channel if not.
     """
 
     every: Floats
@@ -57,9 +57,14 @@ class StateSums:
         return float(self.every[-1, -1])
 
     @property
-    def counts(self) -> Floats | float:
-        """Number of frames in which each channel is observed."""
-        return self.n_frames if self.seen is None else self.seen[:, -1, -1]
+    def observed(self) -> Floats:
+        """`every` over observed frames, (k + 1, k + 1) or (p, k + 1, k + 1)."""
+        return self.every if self.seen is None else self.seen
+
+    @property
+    def counts(self) -> Floats:
+        """Number of observed frames, or those of each channel (p,)."""
+        return self.observed[..., -1, -1]
 
     @property
     def n_pairs(self) -> float:
@@ -118,7 +123,7 @@ def expected_log_density(system: LinearSystem, sums: StateSums) -> float:
     dynamics = _gaussian_log_density(system.transition_covariance, estimate_q(sums, system.transition), sums.n_pairs)
     left = estimate_r(sums, np.column_stack([system.observation, system.offset]))
     if noise.ndim == 2:
-        return dynamics + _gaussian_log_density(noise, left, sums.n_frames)
+        return dynamics + _gaussian_log_density(noise, left, float(sums.counts))
     return dynamics - 0.5 * float((sums.counts * (np.log(noise) + left / noise)).sum())
 
 
@@ -157,16 +162,17 @@ def _fit_dynamics(sums: StateSums) -> tuple[Floats, Floats]:
 
 def _fit_observation(sums: StateSums) -> tuple[Floats, Floats]:
     """Estimate O, with the offset as its last column, and R."""
-    if sums.seen is None:
-        coefficients = solve_normal_equations(sums.every, sums.cross.T).T
+    if sums.observed.ndim == 2:
+        coefficients = solve_normal_equations(sums.observed, sums.cross.T).T
     else:
-        coefficients = _fit_each_channel(sums.seen, sums.cross)
+        coefficients = _fit_each_channel(sums.observed, sums.cross)
     noise = estimate_r(sums, coefficients)
     if noise.ndim == 1:
         return coefficients, np.maximum(noise, _noise_floors(sums.second / np.maximum(sums.counts, 1.0)))
-    least = _noise_floors(np.diagonal(sums.second) / sums.n_frames)
+    n = max(float(sums.counts), 1.0)
+    least = _noise_floors(np.diagonal(sums.second) / n)
     roots = np.sqrt(np.maximum(np.diagonal(noise), least))
-    correlations = shrink_correlations(noise / np.multiply.outer(roots, roots), sums.n_frames)
+    correlations = shrink_correlations(noise / np.multiply.outer(roots, roots), n)
     return coefficients, positive_part(correlations * np.multiply.outer(roots, roots), float(least.min()))
 
 
@@ -179,12 +185,13 @@ def estimate_q(sums: StateSums, transition: Floats) -> Floats:
 def estimate_r(sums: StateSums, coefficients: Floats) -> Floats:
     """Compute the covariance (p, p) of x - O s - offset, or its diagonal (p,)."""
     if sums.second.ndim == 1:
-        every = sums.seen
-        middle = coefficients @ sums.every if every is None else np.matmul(coefficients[:, None], every)[:, 0]
+        every = sums.observed
+        middle = coefficients @ every if every.ndim == 2 else np.matmul(coefficients[:, None], every)[:, 0]
         left = sums.second - 2.0 * (sums.cross * coefficients).sum(axis=1) + (middle * coefficients).sum(axis=1)
         return left / np.maximum(sums.counts, 1.0)
     outer = sums.cross @ coefficients.T
-    return symmetric(sums.second - outer - outer.T + coefficients @ sums.every @ coefficients.T) / sums.n_frames
+    left = symmetric(sums.second - outer - outer.T + coefficients @ sums.observed @ coefficients.T)
+    return left / np.maximum(sums.counts, 1.0)
 
 
 def _fit_each_channel(seen: Floats, cross: Floats) -> Floats:

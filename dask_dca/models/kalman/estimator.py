@@ -72,8 +72,8 @@ class KalmanFilter(InitMixin, SequenceStream):
         Number of state dimensions k; "auto" chooses it by canonical correlations. Few frames may allow fewer, with a
         warning.
     covariance_type : {"auto", "full", "diag"}, default "auto"
-        Form of R. "full" includes correlations, shrunk by their estimated sampling noise, and requires complete frames;
-        "auto" is full up to 1,024 features, and diagonal above or if entries are missing.
+        Form of R. "full" includes correlations, shrunk by their estimated sampling noise; frames must be complete or
+        missing as a whole. "auto" is full up to 1,024 features, and diagonal above or if a frame has some entries only.
     max_iter : int, default 2
         Maximum number of M-steps, each with a pass over all frames and EM steps on a sample of at most 20,480 frames; 0
         keeps the start.
@@ -697,7 +697,7 @@ class KalmanFilter(InitMixin, SequenceStream):
         return sums, log_likelihood
 
     def _match_sums(self, sums: dict[str, Floats], like: dict[str, Floats]) -> dict[str, Floats]:
-        return as_incomplete_sums(sums) if sums and "seen" in like else sums
+        return as_incomplete_sums(sums, like) if sums else sums
 
     def _batch_m_step(self, sums: dict[str, Floats]) -> None:
         self._keep(filter_m_step(self, sums), self.n_sequences_, self.n_passes_)

@@ -21,7 +21,7 @@ from dask_dca.models.kalman.em import accelerated_em, change_sums_basis, correct
 from dask_dca.models.kalman.passes import choose_anchor_states, e_step_pass, state_directions
 from dask_dca.models.kalman.pieces import prepare
 from dask_dca.models.kalman.scan import e_step
-from dask_dca.models.kalman.start import MAX_CHANNELS, start_from_frames
+from dask_dca.models.kalman.start import MAX_CHANNELS, start_from_frames, without_zeros
 from dask_dca.models.kalman.system import balanced, change_basis, state_covariance
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def fit_kalman(rows: Rows, edges: Numbers, settings: KalmanSettings, run: Run) -
         )
         raise InvalidInputError(msg)
     sample = take_frames(rows, edges, run)
-    form = _FitOptions(sample.scale, sample.missing, _has_full_noise(settings, rows, missing=sample.missing))
+    form = _FitOptions(sample.scale, sample.missing, _has_full_noise(settings, rows, sample))
     start = call(run, "start", _start_on_sample, sample.held, settings.n_dim_state, form, sample.is_all)
     _warn_fewer_states(settings.n_dim_state, start.system.n_dim_state, sample.n_frames, rows.n_features)
     directions = partial(state_directions, n_directions=settings.n_directions, seed=settings.seed)
@@ -139,6 +139,9 @@ def _start_on_sample(sample: ChannelStretches, k: int | None, form: _FitOptions,
     """Estimate a system in closed form, and refine it by EM unless the sample is all frames."""
     look = _SampleEStep(sample, form)
     start = start_from_frames(look.frames, sample.edges, k, diagonal=not form.full)
+    if form.missing and form.full:
+        there = ~np.isnan(sample.frames[:, 0])
+        start = replace(start, system=without_zeros(start.system, look.second / len(there), there))
     system = balanced(_short_em(start.system, look))
     if start.augmented is not None and not form.missing:
         system = _likelier_system(system, balanced(_short_em(start.augmented, look)), look, form.max_e_steps)
@@ -194,7 +197,7 @@ class _SampleEStep:
             return e_step(system, self.frames, self.sample.edges, self.second)
         plan = prepare_fit(system, self.sample.edges, self.form.scale, missing=True)
         rows = as_rows(self.sample.frames)
-        found = e_step_pass(rows, plan, Run(), missing=True, full=False, second=self.second)
+        found = e_step_pass(rows, plan, Run(), missing=True, full=self.form.full, second=self.second)
         assert found is not None
         return found.sums, found.log_likelihood
 
@@ -219,11 +222,11 @@ def _correlated_noise_gain(
 
 @dataclass
 class FullEStep:
-    """The E-step over all frames, in units of a scale; R becomes diagonal when the first missing entry is met.
+    """The E-step over all frames, in units of a scale; R becomes diagonal when a frame with some entries is met.
 
     directions: maps the covariance of the states to the directions of the divide step; none by default. A call returns
     the system and its sums, and the mean log likelihood per frame in the data's units.
-    Raises InvalidParameterError: entries are missing, and covariance_type is "full".
+    Raises InvalidParameterError: a frame has some entries only, and covariance_type is "full".
     """
 
     rows: Rows
@@ -237,9 +240,6 @@ class FullEStep:
 
     def __call__(self, system: LinearSystem) -> tuple[tuple[LinearSystem, SystemSums], float]:
         """Run the E-step."""
-        if self.missing and system.observation_covariance.ndim == 2:
-            refuse_full_noise(self.covariance_type)
-            system = replace(system, observation_covariance=diagonal_of(system.observation_covariance))
         form = self.form(system)
         with one_blas_thread():
             plan = prepare_fit(system, self.edges, self.scale, missing=self.missing)
@@ -247,30 +247,42 @@ class FullEStep:
         found = e_step_pass(
             self.rows, plan, self.run, missing=form.missing, full=form.full, second=self._second, directions=heights
         )
-        if found is None:  # an entry is missing outside the sample
+        if found is None:  # the first missing entries, or the first frame with some entries, are outside the sample
+            system = self.without_covariances(system) if self.missing else system
             self.missing = True
             return self(system)
         self._second = found.sums.second
         volume = float((found.counts * np.log(self.scale.unit)).sum())  # densities are those of x, not of x / unit
         return (system, found), found.log_likelihood / self.rows.n_rows - volume / self.rows.n_rows
 
+    def without_covariances(self, system: LinearSystem) -> LinearSystem:
+        """Make R diagonal."""
+        _refuse_full_noise(self.covariance_type)
+        return replace(system, observation_covariance=diagonal_of(system.observation_covariance))
+
     def form(self, system: LinearSystem) -> _FitOptions:
         """Describe the E-step of this system."""
         return _FitOptions(self.scale, self.missing, system.observation_covariance.ndim == 2)
 
 
-def _has_full_noise(settings: KalmanSettings, rows: Rows, *, missing: bool) -> bool:
+def _has_full_noise(settings: KalmanSettings, rows: Rows, sample: SampledChannels) -> bool:
+    """Whether R is full: frames must be complete or missing as a whole.
+
+    Raises InvalidParameterError: R must be full, and a frame of the sample has some entries only.
+    """
     if settings.covariance_type == "auto":
-        return not missing and rows.n_features <= MAX_CHANNELS
-    if missing:
-        refuse_full_noise(settings.covariance_type)
+        return not sample.partly_missing and rows.n_features <= MAX_CHANNELS
+    if sample.partly_missing:
+        _refuse_full_noise(settings.covariance_type)
     return settings.covariance_type == "full"
 
 
-def refuse_full_noise(covariance_type: str) -> None:
-    """Raise InvalidParameterError if a full R was requested but entries are missing."""
+def _refuse_full_noise(covariance_type: str) -> None:
     if covariance_type == "full":
-        msg = "covariance_type='full' needs complete frames, but entries of X are missing; pass 'auto' or 'diag'"
+        msg = (
+            "covariance_type='full' needs frames that are complete or missing as a whole, but frames of X have some "
+            "of their entries; pass 'auto' or 'diag'"
+        )
         raise InvalidParameterError(msg)
 
 
@@ -369,13 +381,15 @@ class ChannelScale:
 class SampledChannels:
     """A sample that stays on a worker, and its summary.
 
-    is_all: whether these are all frames; missing: whether an entry is missing.
+    is_all: whether these are all frames; missing: whether an entry is missing; partly_missing: whether some entries of
+    a frame are, but not all.
     """
 
     held: Held[ChannelStretches]
     is_all: bool
     n_frames: int
     missing: bool
+    partly_missing: bool
     scale: ChannelScale
 
 
@@ -401,8 +415,10 @@ def _make_sample(numbers: Numbers | None, edges: Numbers, frames: Floats) -> Cha
     return ChannelStretches(frames, edges)
 
 
-def _describe_sample(sample: ChannelStretches) -> tuple[bool, ChannelScale]:
-    return bool(np.isnan(sample.frames).any()), channel_scale(sample.frames)
+def _describe_sample(sample: ChannelStretches) -> tuple[bool, bool, ChannelScale]:
+    missing = np.isnan(sample.frames)
+    some, every = missing.any(axis=1), missing.all(axis=1)
+    return bool(some.any()), bool((some != every).any()), channel_scale(sample.frames)
 
 
 def channel_scale(frames: Floats) -> ChannelScale:

@@ -119,13 +119,13 @@ def fit_from_system(
         return partial_m_step(found.sums, system, learnt)
 
     with one_blas_thread():
-        refined = expectation_maximisation(
-            in_fit_units(start, sample.scale), look, _step, max_iter=settings.max_iter, tol=settings.tol
-        )
+        first = in_fit_units(start, sample.scale)
+        first = look.without_covariances(first) if sample.partly_missing else first
+        refined = expectation_maximisation(first, look, _step, max_iter=settings.max_iter, tol=settings.tol)
         system, seen = refined.seen
         found = in_data_units(system, sample.scale)
     kept = {name: getattr(start, name) for name in PARAMETERS.values() if name not in learnt}
-    if look.missing:
+    if found.observation_covariance.ndim < start.observation_covariance.ndim:
         _warn_of_dropped_covariances(start.observation_covariance)
         if "observation_covariance" in kept:
             kept["observation_covariance"] = diagonal_of(kept["observation_covariance"])
@@ -133,11 +133,11 @@ def fit_from_system(
 
 
 def _warn_of_dropped_covariances(noise: Floats) -> None:
-    dropped = 0.0 if noise.ndim == 1 else float(np.abs(noise - np.diag(diagonal_of(noise))).max())
+    dropped = float(np.abs(noise - np.diag(diagonal_of(noise))).max())
     if dropped > 0.0:
         msg = (
-            "entries of X are missing, so that observation_covariance_ is diagonal: the covariances between channels "
-            f"of the start, up to {dropped:.3g}, are left out"
+            "frames of X have some of their entries only, so that observation_covariance_ is diagonal: the covariances "
+            f"between channels of the start, up to {dropped:.3g}, are left out"
         )
         warn(msg, MissingEntriesWarning)
 
@@ -187,11 +187,12 @@ def _partial_observation(sums: StateSums, before: LinearSystem, learnt: frozense
 def _regression_weights(sums: StateSums, weights: Floats, chosen: Any) -> Floats:
     """Solve for the chosen columns of (O, offset) by least squares, with the other columns fixed."""
     found = weights.copy()
-    if sums.seen is None:
-        left = sums.cross[:, chosen] - weights[:, ~chosen] @ sums.every[np.ix_(~chosen, chosen)]
-        found[:, chosen] = solve_normal_equations(sums.every[np.ix_(chosen, chosen)], left.T).T
+    every = sums.observed
+    if every.ndim == 2:
+        left = sums.cross[:, chosen] - weights[:, ~chosen] @ every[np.ix_(~chosen, chosen)]
+        found[:, chosen] = solve_normal_equations(every[np.ix_(chosen, chosen)], left.T).T
         return found
-    for i, seen in enumerate(sums.seen):  # each channel is observed in frames of its own
+    for i, seen in enumerate(every):  # each channel is observed in frames of its own
         left = sums.cross[i, chosen] - weights[i, ~chosen] @ seen[np.ix_(~chosen, chosen)]
         if seen[-1, -1] > 0.0:
             found[i, chosen] = solve_normal_equations(seen[np.ix_(chosen, chosen)], left[:, None])[:, 0]
@@ -206,11 +207,12 @@ def named_sums(sums: StateSums) -> Sums:
     return {name: value for name, value in vars(sums).items() if value is not None}
 
 
-def as_incomplete_sums(sums: Sums) -> Sums:
-    """Convert sums over complete frames to the form of sums over frames with missing entries."""
-    shape = (len(sums["cross"]), *sums["every"].shape)
-    seen = sums["seen"] if "seen" in sums else np.broadcast_to(sums["every"], shape).copy()
-    return sums | {"second": diagonal_of(sums["second"]), "seen": seen}
+def as_incomplete_sums(sums: Sums, like: Sums) -> Sums:
+    """Convert sums to the form of others over frames of which more is missing; else return them as they are."""
+    if "seen" not in like or ("seen" in sums and sums["seen"].ndim >= like["seen"].ndim):
+        return sums
+    seen = np.broadcast_to(sums.get("seen", sums["every"]), like["seen"].shape).copy()
+    return sums | {"second": sums["second"] if seen.ndim == 2 else diagonal_of(sums["second"]), "seen": seen}
 
 
 def count_missing(counts: Floats, n_frames: int) -> int:

@@ -156,7 +156,7 @@ def e_step_pass(
 
     missing: whether entries may be missing; full: sum the products of channels, not only their squares; second: these
     sums (p, p) or (p,), if known from an earlier pass; directions (k, s): maps from states to heights. Returns None if
-    `missing` is False and an entry is missing.
+    an entry is missing but `missing` is False, or some entries of a frame, but not all, and `full` is True.
     """
     k = plan.system.n_dim_state
     heights = np.zeros((k, 0)) if directions is None else directions
@@ -185,7 +185,7 @@ def e_step_pass(
         cross=found["cross"],
         second=found["second"] if second is None else second,
         sequences=np.array([float(len(lengths))]),
-        seen=found["seen"].reshape(-1, k + 1, k + 1) if missing else None,
+        seen=found["seen"].reshape((k + 1, k + 1) if full else (-1, k + 1, k + 1)) if missing else None,
     )
     measures = (found[name] for name in ("errors", "squares", "counts"))
     return SystemSums(sums, float(found["log_likelihood"]), best, *measures)
@@ -206,7 +206,8 @@ def merge_sums(parts: Sequence[Sums]) -> Sums:
 def _block(state: _State, window: Window, *columns: Any) -> Sums:
     found: Sums = {}
     for pieces in read_pieces(state.plan, window, columns, missing=state.missing, keep=True):
-        if not state.missing and np.isnan(pieces.frames).any():
+        gone = np.isnan(pieces.frames)
+        if gone.any() and (not state.missing or (state.full and (gone.any(axis=1) != gone.all(axis=1)).any())):
             return {_MISSING_KEY: plain_total(np.ones(1), 1.0)}
         found = merge_sums([found, _incomplete_sums(state, pieces) if state.missing else _complete_sums(state, pieces)])
     return found
@@ -248,7 +249,7 @@ def _incomplete_sums(state: _State, pieces: PieceBatch) -> Sums:
     second[places[own]] = products[own].reshape(-1, (k + 1) ** 2)
     later, before = _successive_frames(own, first, begin)
     pairs = means[later][:, :, None] * means[before][:, None, :] + smoothed.lag_one[later]
-    seen = (~np.isnan(pieces.frames)).astype(np.float64)
+    seen = (~np.isnan(pieces.frames[:, : 1 if state.full else None])).astype(np.float64)  # frames, or their entries
     return {
         **_prediction_sums(state, pieces, means, filtered.predicted),
         "every": plain_total(products[own], unit),

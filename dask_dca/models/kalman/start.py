@@ -11,7 +11,7 @@ identification, 1996). The window length that they need depends on the system, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -31,7 +31,7 @@ from dask_dca.models.kalman.system import (
 from dask_dca.models.neighbours import LAGS, discriminant_coordinates, lag_moments, pairs_at
 
 if TYPE_CHECKING:
-    from dask_dca.geometry.arrays import Floats, Numbers
+    from dask_dca.geometry.arrays import Floats, Mask, Numbers
 
 _STATE_SHARE_RANGE: Final = (0.02, 0.9)  # bounds of the states' share in the variance of an innovation
 
@@ -85,6 +85,7 @@ def _split_whitened(transition: Floats, factor: Floats, gain: Floats) -> tuple[F
     return positive_part(noise, least, 1.0), np.eye(len(factor)) - (vectors * values) @ vectors.T
 
 
+_MIN_NOISE_SHARE: Final = 0.1  # minimum share of the noise that is not due to zeros in place of missing frames
 _EIGENVALUE_RTOL: Final = 1e-10  # eigenvalues below this share of the greatest count as zero
 MAX_CHANNELS: Final = 1024  # maximum number of channels for which p x p covariances are formed
 _WINDOW_DEPTHS: Final = (2, 3, 5, 8, 12, 18, 27, 40)  # candidate lengths L of past and future, in frames
@@ -298,6 +299,20 @@ def innovations_as_states(form: InnovationsForm, *, diagonal: bool) -> LinearSys
     observation = np.hstack([form.observation, np.eye(p)])
     spread = stationary_covariance(transition, noise)
     return LinearSystem(transition, observation, noise, seen, np.zeros(k + p), spread, np.zeros(p))
+
+
+def without_zeros(system: LinearSystem, covariance: Floats, there: Mask) -> LinearSystem:
+    """Correct O and a full R for zeros in place of missing frames, which act as white noise.
+
+    covariance (p, p): of these frames; there (n,): which are observed.
+    """
+    share = max(float(there.mean()), 1.0 / len(there))
+    pairs = max(float((there[1:] & there[:-1]).mean()), share**2)  # share of neighbours that are both observed
+    lower = np.linalg.cholesky(system.observation_covariance)
+    white = solve_triangular(lower, solve_triangular(lower, covariance, lower=True).T, lower=True)
+    left = positive_part(np.eye(len(lower)) - (1.0 - pairs / share) * white, _MIN_NOISE_SHARE)
+    noise = symmetric(lower @ left @ lower.T) / pairs
+    return replace(system, observation=system.observation / np.sqrt(pairs), observation_covariance=noise)
 
 
 def _candidate_depths(edges: Numbers, k: int, d: int) -> list[int]:

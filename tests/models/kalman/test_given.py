@@ -25,25 +25,27 @@ START = {"transition_matrices": 0.8 * np.eye(2), "observation_matrices": LOOK}
 
 
 @pytest.mark.parametrize(
-    "learnt",
+    ("learnt", "missing"),
     [
-        ("transition_covariance", "observation_covariance", "initial_state_mean", "initial_state_covariance"),
-        ("transition_matrices", "transition_covariance"),
-        ("observation_matrices", "observation_covariance"),
-        ("observation_covariance",),
-        NAMES,
+        (("transition_covariance", "observation_covariance", "initial_state_mean", "initial_state_covariance"), 0.0),
+        (("transition_matrices", "transition_covariance"), 0.0),
+        (("observation_matrices", "observation_covariance"), 0.2),
+        (("observation_covariance",), 0.3),
+        (NAMES, 0.0),
+        (NAMES, 0.2),
     ],
 )
-def test_steps_from_a_start_are_those_of_pykalman(learnt):
-    model = dca.KalmanFilter(2, init=START, params=learnt, max_iter=3, tol=0).fit(X)
-    same = pykalman.KalmanFilter(**START, em_vars=list(learnt)).em(X, n_iter=3)
+def test_steps_from_a_start_are_those_of_pykalman(learnt, missing):
+    Y = np.ma.masked_array(X, np.tile(np.random.default_rng(0).random((400, 1)) < missing, 3))
+    model = dca.KalmanFilter(2, init=START, params=learnt, max_iter=3, tol=0).fit(Y)
+    same = pykalman.KalmanFilter(**START, em_vars=list(learnt)).em(Y, n_iter=3)
     for name in NAMES:
         atol = 3e-4 if name.startswith("initial") else 1e-5  # of one state, on the grid of exact sums
         found = getattr(model, f"{name}_")
         np.testing.assert_allclose(found, getattr(same, name), rtol=1e-4, atol=atol, err_msg=name)
-    assert model.loglikelihood(X) == pytest.approx(same.loglikelihood(X), abs=0.01)
+    assert model.loglikelihood(Y) == pytest.approx(same.loglikelihood(Y), abs=0.01)
     assert (np.diff(model.log_likelihoods_) > 0).all()
-    assert model.log_likelihoods_[-1] == pytest.approx(model.loglikelihood(X) / 400, abs=1e-6)
+    assert model.log_likelihoods_[-1] == pytest.approx(model.loglikelihood(Y) / 400, abs=1e-6)
 
 
 def test_what_is_not_learnt_keeps_its_bits():
@@ -86,11 +88,13 @@ def test_noises_alone_are_learnt_beside_what_anchors_say():
 def test_the_same_bits_for_any_chunks_and_with_a_hole():
     gone = X.copy()
     gone[100:110] = np.nan
-    for data in (X, gone):
+    parts = gone.copy()
+    parts[300, 1] = np.nan
+    for data, form in ((X, (3, 3)), (gone, (3, 3)), (parts, (3,))):
         whole = dca.KalmanFilter(init=START, max_iter=2).fit(data)
         for chunks in ((130, 3), (77, 2)):
             assert bits(dca.KalmanFilter(init=START, max_iter=2).fit(da.from_array(data, chunks=chunks))) == bits(whole)
-    assert whole.observation_covariance_.shape == (3,)
+        assert whole.observation_covariance_.shape == form
     assert (np.diff(whole.log_likelihoods_) > 0).all()
 
 
@@ -124,8 +128,9 @@ def test_unusable_starts_are_told(parameters, message):
 
 
 def test_a_full_r_of_frames_with_holes_is_refused():
-    gone = np.where(np.arange(400)[:, None] == 7, np.nan, X)
-    with pytest.raises(DCAError, match="needs complete frames"):
+    gone = X.copy()
+    gone[7, 0] = np.nan
+    with pytest.raises(DCAError, match="frames that are complete or missing as a whole, but frames of X have some"):
         dca.KalmanFilter(init=START, covariance_type="full").fit(gone)
     assert dca.KalmanFilter(init=START, covariance_type="diag").fit(X).observation_covariance_.shape == (3,)
     for params in ("all", "transition_matrices"):  # R is not learnt there, and yet not what was given

@@ -369,8 +369,10 @@ def test_a_channel_without_an_entry_is_named(monkeypatch):
     assert dca.KalmanFilter(2, max_iter=1).fit(Y).n_features_in_ == 6  # entries outside the sample alone
     Y[:, 4] = X[:, 4]
     Y[350, 4] = np.nan
-    with pytest.raises(InvalidParameterError, match="'full' needs complete frames"):
+    with pytest.raises(InvalidParameterError, match="'full' needs frames that are complete or"):
         dca.KalmanFilter(2, covariance_type="full").fit(Y)
+    Y[350] = np.nan
+    assert dca.KalmanFilter(2, covariance_type="full", max_iter=0).fit(Y).observation_covariance_.shape == (6, 6)
 
 
 def test_a_noiseless_turn_is_learnt():
@@ -571,16 +573,17 @@ def test_the_papers_planes_come_from_every_ensemble(ensemble):
     assert (ensemble == "gaussian") == np.array_equal(model.transition_matrices_, other.transition_matrices_)
 
 
-@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("missing", ["", "frames", "entries"])
 @pytest.mark.parametrize("lengths", [[9], [4, 1, 7, 2], [3, 3]])
 def test_sums_of_the_e_step_are_those_of_the_joint_gaussian(lengths, missing):
     system = replace(TRUTH, initial_mean=np.array([1.0, -2.0, 0.5]))
     edges = np.cumsum([0, *lengths])
     Y = np.concatenate([draw(system, n, n) for n in lengths])
+    full, rng = missing != "entries", np.random.default_rng(1)
     if missing:
-        Y[np.random.default_rng(1).random(Y.shape) < 0.25] = np.nan
+        Y[rng.random(len(Y)) < 0.25 if full else rng.random(Y.shape) < 0.25] = np.nan
     plan = prepare(system, edges, np.zeros(6), np.ones(6), tolerance=1e-12, n_frames=256, width=60)
-    found = e_step_pass(as_rows(Y), plan, Run(), missing=missing, full=not missing, second=None)
+    found = e_step_pass(as_rows(Y), plan, Run(), missing=bool(missing), full=full, second=None)
     means, own, lag, likelihood = [], [], np.zeros((3, 3)), 0.0
     for a, b in itertools.pairwise(edges):
         dense = Dense(system, b - a)
@@ -602,9 +605,9 @@ def test_sums_of_the_e_step_are_those_of_the_joint_gaussian(lengths, missing):
     np.testing.assert_allclose(found.sums.after, second.sum(axis=0) - second[starts].sum(axis=0), **close)
     np.testing.assert_allclose(found.sums.start_means, states[starts].sum(axis=0), **close)
     np.testing.assert_allclose(found.sums.cross, filled.T @ with_one, **close)
-    whole = (filled**2).sum(axis=0) if missing else filled.T @ filled
+    whole = filled.T @ filled if full else (filled**2).sum(axis=0)
     np.testing.assert_allclose(found.sums.second, whole, **close)
     if missing:
         seen = np.einsum("tp,tij->pij", (~np.isnan(Y)).astype(float), second)
-        np.testing.assert_allclose(found.sums.seen[:, :3, :3], seen, **close)
+        np.testing.assert_allclose(found.sums.seen[..., :3, :3], seen[0] if full else seen, **close)
     assert found.log_likelihood == pytest.approx(likelihood, abs=1e-3)

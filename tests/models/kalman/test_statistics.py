@@ -108,6 +108,16 @@ def test_long_sequences():
     assert found[1] < 0.006
 
 
+@pytest.mark.parametrize("correlated", [False, True])
+def test_missing_frames(correlated):
+    """With a diagonal R .14 where noise is correlated; with zeros of missing frames as noise .012 where it is not."""
+
+    def gaps(X, seed):
+        return np.where(np.random.default_rng(seed).random((len(X), 1)) < 0.3, np.nan, X)
+
+    assert figures(4, 20, 1000, correlated, seeds=range(2), change=gaps)[0] < 0.0108
+
+
 def test_incomplete_frames():
     def holes(X, seed):
         return np.where(np.random.default_rng(seed).random(X.shape) < 0.2, np.nan, X)
