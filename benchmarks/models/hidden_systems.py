@@ -138,7 +138,7 @@ def em_from_truth(X: np.ndarray, parts: Parts, mu: np.ndarray) -> Predictor:
 def _em(X: np.ndarray, parts: Parts, mu: np.ndarray, iterations: int) -> Predictor:
     from dask_dca.models.kalman.em import accelerated_em, m_step
     from dask_dca.models.kalman.scan import e_step
-    from dask_dca.models.kalman.system import LinearSystem, balanced
+    from dask_dca.models.kalman.system import LinearSystem
 
     A, C, Q, R = parts
     unit, (n, p), k = X.std(axis=0), X.shape, len(A)
@@ -147,7 +147,6 @@ def _em(X: np.ndarray, parts: Parts, mu: np.ndarray, iterations: int) -> Predict
     Q = Q + tiny * np.trace(Q) * np.eye(k)
     system = LinearSystem(A, C / unit[:, None], Q, noise, np.zeros(k), solve_discrete_lyapunov(A, Q), np.zeros(p))
     edges, second = np.array([0, n]), Z.T @ Z
-    system = balanced(system)
 
     def look(now):
         return e_step(now, Z, edges, second)

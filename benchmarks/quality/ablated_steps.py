@@ -160,7 +160,6 @@ KALMAN = {
     "depths to choose from (the least)": Step(instead={"models.kalman.start._WINDOW_DEPTHS": ()}),
     "depths to choose from (eight)": Step(instead={"models.kalman.start._WINDOW_DEPTHS": (8,)}),
     "two steps before all others": Step(instead={"models.kalman.fit._short_em": _first}),
-    "balanced states": Step(instead={"models.kalman.fit.balanced": _first}),
     "a second start, whose innovations are states": Step(instead={"models.kalman.fit._likelier_system": _first}),
     "extrapolation": Step(instead={"models.kalman.em._ANDERSON_MEMORY": 0}),
     "EM passes": Step({"max_iter": 0}),

@@ -22,7 +22,7 @@ from dask_dca.models.kalman.passes import choose_anchor_states, e_step_pass, sta
 from dask_dca.models.kalman.pieces import prepare
 from dask_dca.models.kalman.scan import e_step
 from dask_dca.models.kalman.start import MAX_CHANNELS, start_from_frames, without_zeros
-from dask_dca.models.kalman.system import balanced, change_basis, state_covariance
+from dask_dca.models.kalman.system import change_basis, state_covariance
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,9 +142,9 @@ def _start_on_sample(sample: ChannelStretches, k: int | None, form: _FitOptions,
     if form.missing and form.full:
         there = ~np.isnan(sample.frames[:, 0])
         start = replace(start, system=without_zeros(start.system, look.second / len(there), there))
-    system = balanced(_short_em(start.system, look))
+    system = _short_em(start.system, look)
     if start.augmented is not None and not form.missing:
-        system = _likelier_system(system, balanced(_short_em(start.augmented, look)), look, form.max_e_steps)
+        system = _likelier_system(system, _short_em(start.augmented, look), look, form.max_e_steps)
     return contiguous(
         replace(start, system=contiguous(system if is_all else accelerated_em(system, look, form.max_e_steps)))
     )

@@ -202,12 +202,6 @@ def state_covariance(system: LinearSystem) -> Floats:
     return symmetric(stationary_covariance(slow, system.transition_covariance))
 
 
-def balanced(system: LinearSystem) -> LinearSystem:
-    """Express the states in a basis in which their stationary covariance is the identity."""
-    values, vectors = np.linalg.eigh(state_covariance(system))
-    return change_basis(system, vectors * np.sqrt(np.maximum(values, 1e-10 * values[-1] or 1.0)))
-
-
 def forecast(system: LinearSystem, mean: Floats, covariance: Floats, n_steps: int) -> tuple[Floats, Floats]:
     """Predict the frames that follow a state.
 
