@@ -11,6 +11,7 @@ from pathlib import Path
 import dask
 import numpy as np
 import pytest
+from _pytest.doctest import DoctestModule
 from distributed.utils import get_mp_context
 from hypothesis import HealthCheck, settings
 
@@ -74,6 +75,12 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(LONG)))
     if RANDOM_SECONDS:
         random.Random(config.getoption("--hypothesis-seed")).shuffle(items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file():
+    """Examples in docstrings are the package's: files of tests are looked through once."""
+    return [found for found in (yield) if not isinstance(found, DoctestModule)]
 
 
 @pytest.hookimpl(tryfirst=True)

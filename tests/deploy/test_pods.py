@@ -1,4 +1,4 @@
-"""What the manifests start, started: scheduler, two workers and the job as processes, in the clear and over TLS."""
+"""What the manifests start, started: scheduler, a worker and the job as processes, in the clear and over TLS."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ def dev(tmp_path_factory):
     folder = tmp_path_factory.mktemp("dev")
     (folder / "volume").mkdir()
     with local_pods("overlays/dev", folder, {"/data/": f"{folder}/volume/"}) as pods:
-        pods.start_cluster(workers=2)
+        pods.start_cluster(workers=1)
         yield pods
 
 
@@ -41,8 +41,7 @@ def test_the_job_makes_a_model_on_the_workers(dev):
     assert model.components_.shape[0] == 9
     assert "dca-divide done" in said  # progress of its passes, for the pod's log
     assert "Saved as" in said
-    scheduler = dev.log("scheduler")
-    assert scheduler.count("Register worker") == 2, scheduler
+    assert "Register worker" in dev.log("scheduler")
 
 
 def test_the_scheduler_is_ready_and_shows_its_dashboard(dev):
@@ -56,7 +55,7 @@ def test_the_operator_can_scale_by_http(dev):
     assert json.loads(dev.http("/api/v1/adaptive_target"))["workers"] >= 0
     retired = json.loads(dev.http("/api/v1/retire_workers", b'{"n": 1}', "POST"))
     [name] = [worker["name"] for worker in retired.values()]
-    assert name in {f"dca-nmf-default-worker-{i:010x}" for i in range(2)}  # that of a Deployment to delete
+    assert name == f"dca-nmf-default-worker-{0:010x}"  # that of a Deployment to delete
 
 
 def test_missing_data_end_the_job_with_a_line_that_says_so(dev):

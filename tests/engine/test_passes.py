@@ -107,7 +107,7 @@ def test_transform_of_chunked_data_computes_nothing(thousand, monkeypatch, kind)
     assert len(cloudpickle.dumps(dict(found.__dask_graph__()))) < 2**20
 
 
-@pytest.mark.parametrize(("kind", "method"), [("zarr", "robust"), ("dask", "robust"), ("dask", "paper")])
+@pytest.mark.parametrize(("kind", "method"), [("zarr", "robust"), ("dask", "paper")])
 def test_a_fit_on_a_thousand_blocks_sends_small_graphs(thousand, monkeypatch, computes, kind, method):
     X, _ = thousand
     monkeypatch.setattr("dask_dca.anchoring.preprocess._SAMPLE_RUNS", (32, 1))

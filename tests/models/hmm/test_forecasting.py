@@ -1,5 +1,7 @@
 """Chains and filters that look back only: states up to each frame, one frame at a time, and the frames that follow."""
 
+import functools
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -32,17 +34,25 @@ def left_to_right():
 
 
 CHAINS = {
-    "gaussian": (dca.GaussianHMM(3).fit(X, lengths=LENGTHS), X),
-    "left to right": (left_to_right(), X),
-    "symbols": (dca.CategoricalHMM(3, max_iter=3).fit(SYMBOLS, lengths=LENGTHS), SYMBOLS),
+    "gaussian": (lambda: dca.GaussianHMM(3).fit(X, lengths=LENGTHS), X),
+    "left to right": (left_to_right, X),
+    "symbols": (lambda: dca.CategoricalHMM(3, max_iter=3).fit(SYMBOLS, lengths=LENGTHS), SYMBOLS),
 }
+
+
+@functools.cache  # not made while tests are collected, which each process does
+def chain(name):
+    make, frames = CHAINS[name]
+    return make(), frames
+
+
 EACH_CHAIN = pytest.mark.parametrize("name", CHAINS)
 
 
 @EACH_CHAIN
 def test_states_up_to_a_frame_are_those_of_a_sequence_that_ends_there(name):
     """The last frame of a sequence has no future: there the smoothed state is the filtered one."""
-    model, frames = CHAINS[name]
+    model, frames = chain(name)
     found = model.filter(frames, lengths=LENGTHS)
     np.testing.assert_allclose(found.sum(axis=1), 1.0)
     for begin, end in ((0, 1), (0, 70), (0, 150), (150, 151), (151, 152), (151, 400)):
@@ -52,7 +62,7 @@ def test_states_up_to_a_frame_are_those_of_a_sequence_that_ends_there(name):
 
 @EACH_CHAIN
 def test_later_frames_change_nothing(name):
-    model, frames = CHAINS[name]
+    model, frames = chain(name)
     other = frames.copy()
     other[100:150] = other[99::-1][:50]
     before, after = model.filter(frames, lengths=LENGTHS), model.filter(other, lengths=LENGTHS)
@@ -63,7 +73,7 @@ def test_later_frames_change_nothing(name):
 
 @EACH_CHAIN
 def test_frame_by_frame_is_the_same(name):
-    model, complete = CHAINS[name]
+    model, complete = chain(name)
     for frames in [complete] if name == "symbols" else [complete, np.ma.masked_invalid(WITH_HOLES)]:
         found, state = model.filter(frames, lengths=LENGTHS), None
         for t, frame in enumerate(frames):
@@ -76,7 +86,7 @@ def test_frame_by_frame_is_the_same(name):
 @given(data=st.data())
 @settings(max_examples=8)
 def test_any_chunking_gives_the_bits_of_memory(name, data):
-    model, frames = CHAINS[name]
+    model, frames = chain(name)
     cut = da.from_array(frames, chunks=(data.draw(chunkings(len(frames))), -1))
     for recursion in ("auto", "segments") if name == "gaussian" else ("auto",):
         model.set_params(recursion=recursion)
@@ -86,7 +96,7 @@ def test_any_chunking_gives_the_bits_of_memory(name, data):
 
 
 def test_segments_are_the_scan_to_what_is_forgotten():
-    model, frames = CHAINS["gaussian"]
+    model, frames = chain("gaussian")
     assert model.burn_in_
     exact = model.filter(frames, lengths=LENGTHS)
     near = model.set_params(recursion="segments").filter(frames, lengths=LENGTHS)
@@ -95,7 +105,7 @@ def test_segments_are_the_scan_to_what_is_forgotten():
 
 
 def test_nothing_is_read_until_results_are_asked_for():
-    model, frames = CHAINS["gaussian"]
+    model, frames = chain("gaussian")
     with raise_if_dask_computes():
         lazy = model.filter(da.from_array(frames, chunks=(90, 2)), lengths=LENGTHS)
     assert lazy.chunks == ((90, 90, 90, 90, 40), (3,))
@@ -116,7 +126,7 @@ def test_a_forecast_by_hand():
 
 
 def test_forecasts_are_what_samples_do():
-    model = CHAINS["gaussian"][0]
+    model = chain("gaussian")[0]
     states, means, covariances = model.forecast(X, 2, lengths=LENGTHS)
     last = model.filter(X, lengths=LENGTHS)[-1]
     np.testing.assert_allclose(states, [last @ model.transmat_, last @ model.transmat_ @ model.transmat_])
@@ -130,7 +140,7 @@ def test_forecasts_are_what_samples_do():
 
 
 def test_symbols_that_follow():
-    model = CHAINS["symbols"][0]
+    model = chain("symbols")[0]
     states, symbols = model.forecast(SYMBOLS, 4, lengths=LENGTHS)
     assert states.shape == (4, 3)
     np.testing.assert_allclose(symbols, states @ model.emissionprob_)
