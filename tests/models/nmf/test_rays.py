@@ -54,8 +54,7 @@ def test_a_flat_start_is_no_simplex():
     assert enclosing_simplex(np.random.default_rng(0).dirichlet(np.ones(3), 50), pyramid, 0.0) is None
 
 
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize(("noise", "most"), [(0.0, 0.1), (0.02, 0.5), (0.06, 1.6)])
+@pytest.mark.parametrize(("seed", "noise", "most"), [(0, 0.0, 0.1), (1, 0.02, 0.5), (0, 0.06, 1.6), (1, 0.06, 1.6)])
 def test_rays_are_found_where_no_row_is_pure(seed, noise, most):
     X, rays = mixtures(seed, noise=noise)
     rows, model, auto = (dca.NMF(4, basis=basis).fit(X) for basis in ("rows", "rays", "auto"))

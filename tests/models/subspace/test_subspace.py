@@ -373,10 +373,9 @@ def test_unequal_clusters():
     assert accuracy(labels[keep], model.labels_) >= 0.98
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_codes_are_spread_where_the_graph_has_no_clear_parts(seed):
+def test_codes_are_spread_where_the_graph_has_no_clear_parts():
     """Noise of half a row's norm: the nearest rows are often foreign, and only many of them together tell."""
-    X, labels, _ = cones(90, 0.5, seed, common=True)
+    X, labels, _ = cones(90, 0.5, 0, common=True)
     plain = dca.SubspaceClustering(4, max_iter=0, damping=0).fit(X)
     auto = dca.SubspaceClustering(4, max_iter=0).fit(X)
     assert plain.spectrum_[3] < 0.85
