@@ -191,6 +191,7 @@ class CommonCentre(ConeLine):
     )
     common = True
     params: ClassVar = [(30, 60, 90, 120), (0.1, 0.2, 0.5, 0.7), (0, 1, 2), (*LIBRARY, *PEERS)]
+    quick_params: ClassVar = {"span": (60,), "seed": (0,), "method": (MAIN, "k-means")}
 
     def setup(self, span: float, noise: float, seed: int, method: str) -> None:
         if (span, noise) not in RECIPE:
