@@ -197,7 +197,7 @@ def test_pykalmans_update():
         (lambda: left_to_right().filter_update(None, [1.0]), "observation must have 2 entries; received 1"),
         (lambda: left_to_right().filter_update([1.0], [1.0, 2.0]), "filtered_state must have 3 entries; received 1"),
         (lambda: left_to_right().filter_update(None, [np.inf, 0]), "observation must be finite; received inf"),
-        (lambda: CHAINS["symbols"][0].filter_update(None, [np.nan]), "observation must be finite; received nan"),
+        (lambda: chain("symbols")[0].filter_update(None, [np.nan]), "observation must be finite; received nan"),
         (lambda: left_to_right().forecast(X, 0), "n_steps"),
     ],
 )
