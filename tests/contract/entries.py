@@ -55,6 +55,7 @@ ENTRIES: dict[str, Entry] = {
         "clouds",
         ("predict", "predict_proba", "score_samples", "score", "bic", "aic"),
         {"method": METHODS, "covariance_type": (*COVARIANCES, "tied-spherical", "auto"), "max_iter": (0, 2)},
+        many=70_000,
         command="mixture --covariance-type spherical --max-iter 2",
     ),
     "GaussianHMM": Entry(
