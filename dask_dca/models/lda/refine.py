@@ -14,7 +14,7 @@ from dask_dca.models.lda.corpus import cooccurrence_of, fetch_documents
 from dask_dca.models.lda.documents import COLD_START, TrainingCounts, count_scales, damped_counts, token_halves
 from dask_dca.models.lda.fit import words_of_enough
 from dask_dca.models.lda.moves import Corpus, split_and_merge
-from dask_dca.models.lda.passes import ALL_STATISTICS, TopicModel, burstiness, held_out_sums, refine
+from dask_dca.models.lda.passes import TopicModel, burstiness, held_out_sums, refine
 from dask_dca.models.lda.topics import smooth_topics, two_level_topics, updated_topics
 
 if TYPE_CHECKING:
@@ -224,9 +224,8 @@ def _step_on_sample(
     for i in range(max_iter + 1):
         compared = bool(held_out) and i > 0 and i % 2 == 0
         model = setting.model(topics, sample.max_length, held_out, words if enough else None)
-        seen = refine(
-            sample.rows, model, setting.scales, sample.run, ALL_STATISTICS if compared else ALL_STATISTICS[:2]
-        )
+        wanted = ["likelihood", *(["counts"] if i < max_iter else []), *(["completion"] if compared else [])]
+        seen = refine(sample.rows, model, setting.scales, sample.run, wanted)
         history.append(seen.mean)
         if compared:
             if seen.held_out < top - _MAX_HELD_OUT_LOSS:
