@@ -33,7 +33,7 @@ _TILE_ENTRIES: Final = 2**18  # maximum number of entries of a tile times topics
 _PRODUCT_ENTRIES: Final = 2**13  # maximum size of one product, for which BLAS uses a single thread
 _TILE_ARRAYS: Final = ("at", "held", "columns", "words", "padded")  # names of a tile's arrays in the workspace
 _RUN_MULTIPLE: Final = 8  # runs of words are padded to multiples of this
-_SLICE_ENTRIES: Final = 2**14  # entries of a slice: 128 KB of float64
+_SLICE_ENTRIES: Final = 2**12  # entries of a slice: 32 KB of float64
 COUNT_UNIT: Final = 2.0**-13  # counts of scaled documents are multiples of this
 _SCALED_LENGTH: Final = 128.0  # documents with counts that are not integers are scaled to this length
 _KEY_SEED: Final = 1  # seed of the words' random numbers that make documents' keys
@@ -150,7 +150,7 @@ class TrainingCounts:
 
 
 def entry_slices(n_entries: int) -> Iterator[slice]:
-    """Yield slices of 16,384 entries, small enough for temporary results to stay in the cache."""
+    """Yield slices of 4,096 entries, small enough for temporary results to stay in the cache."""
     for begin in range(0, n_entries, _SLICE_ENTRIES):
         yield slice(begin, min(begin + _SLICE_ENTRIES, n_entries))
 

@@ -85,6 +85,7 @@ _DOCUMENTS_PER_TOPIC: Final = 8  # minimum number of documents per topic to leav
 _STEPS_AFTER_SEARCH: Final = 3  # number of steps after a search that found better topics
 _HELD_OUT_SHARE: Final = 0.1  # share of the documents that are held out, to decide when steps end
 _MAX_HELD_OUT_LOSS: Final = 0.025  # maximum loss of their log likelihood per word, beyond which steps are undone
+_LAST_POWERS: Final = (3.0, 1.0)  # powers of inference steps in a last pass over more documents than the sample
 _TOPIC_POWER: Final = 2.0  # power of EM's factor on topics in over-relaxed steps; plain ones correct their overshoot
 _CORPUS_PRIOR_WORDS: Final = 20.0  # pseudo-words in each topic, as frequent as in the corpus
 _MIXTURE_UNIT: Final = 2.0**-16  # unit of mixtures in expected counts
@@ -192,7 +193,10 @@ def refine_topics(
     if not max_iter:
         return RefinedTopics(found.with_topics(topics, found.weights), history, False, bursts, 0)
     setting = replace(setting, damped=False)
-    seen = refine(whole.rows, setting.model(stepped.topics, whole.max_length), setting.scales, whole.run, ["counts"])
+    model = setting.model(stepped.topics, whole.max_length)
+    if whole is not sample:
+        model = replace(model, powers=_LAST_POWERS)
+    seen = refine(whole.rows, model, setting.scales, whole.run, ["counts"])
     counts = setting.expected(stepped.topics, seen)
     found = found.with_topics(*setting.topics_of(counts), counts)
     model = setting.model(found.topics, sample.max_length, held_out)
