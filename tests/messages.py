@@ -11,17 +11,19 @@ def by_messages(first):
     """Make a scheduler; arrays are read-only and begin this many bytes after an aligned address, without gaps."""
 
     def run(graph, keys, **others):
-        loads = partial(_load, first=first)
-        return get_async(synchronous_executor.submit, 1, graph, keys, dumps=_dump, loads=loads)
+        loads = partial(load, first=first)
+        return get_async(synchronous_executor.submit, 1, graph, keys, dumps=dump, loads=loads)
 
     return run
 
 
-def _dump(value):
+def dump(value):
+    """Serialize a value as for the network."""
     buffers = []
     return cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append), [part.raw() for part in buffers]
 
 
-def _load(message, first):
+def load(message, first):
+    """Make the value of a message, with its arrays that many bytes after an aligned address."""
     parts = [memoryview(bytes(first) + part.tobytes())[first:] for part in message[1]]
     return pickle.loads(message[0], buffers=parts)

@@ -6,12 +6,13 @@ any number of workers give the same bits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dask_dca.engine.entry import OwnCaches
 from dask_dca.engine.passes import Pass, plane_groups, run_pass, step
 from dask_dca.engine.tiles import Reading, RowCounts, clip_rounding, count_unusable, slabs, tiles
 from dask_dca.engine.types import Groups, add_parts
@@ -64,7 +65,7 @@ class _GroupExtremes:
 
 
 @dataclass(frozen=True)
-class Directions:
+class Directions(OwnCaches):
     """Parameters from which any process regenerates the directions of a divide pass."""
 
     ensemble: str
@@ -92,12 +93,9 @@ class Directions:
         found[self.count :] = planes.directions("whitened", self.seed, every[self.count :], widths)
         return votes.integer_directions(found)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {part.name: getattr(self, part.name) for part in fields(self)}
-
 
 @dataclass(frozen=True)
-class _State:
+class _State(OwnCaches):
     """What a task needs besides its block: how rows are read and placed, and the planes."""
 
     reading: Reading
@@ -118,9 +116,6 @@ class _State:
     def seen_outlying(self) -> dict[np.dtype[Any], Outlying]:
         """Likewise, by the dtype of blocks, the rows furthest outside the subspace."""
         return {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {part.name: getattr(self, part.name) for part in fields(self)}
 
 
 def divide(

@@ -108,6 +108,19 @@ def as_sent(value: T) -> T:
     return align_arrays(value, contiguous=True)
 
 
+class OwnCaches:
+    """A dataclass with cached properties that each process has of its own: they are not sent.
+
+    Arrays are aligned when it is received: a task that had to copy them would begin with a new object, without caches.
+    """
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {part.name: getattr(self, part.name) for part in dataclasses.fields(cast("Any", self))}
+
+    def __setstate__(self, parts: dict[str, Any]) -> None:
+        vars(self).update(align_arrays(parts))
+
+
 @numpy_defaults
 def run_task(function: Callable[..., T], *args: Any) -> T:
     """Call a function as a task: with one BLAS thread, reusing freed memory, and arrays as they are when sent."""

@@ -16,11 +16,13 @@ from dask_dca.anchoring.parameters import check_settings
 from dask_dca.anchoring.preprocess import _n_runs
 from dask_dca.anchoring.robust import robust_anchors
 from dask_dca.engine import tiles as engine_tiles
+from dask_dca.engine.entry import align_arrays
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows, spread_rows
 from dask_dca.engine.tiles import RowCounts, slabs, tiles
 from tests.conftest import bits, planted
+from tests.messages import dump, load
 from tests.strategies import chunkings
 
 
@@ -150,6 +152,14 @@ def test_what_one_block_has_seen_spares_rows_of_the_next_and_changes_nothing(see
             found.append((bits(dca.find_anchors(chunked, 5)), sum(looked)))
     assert found[0][0] == found[1][0] == bits(dca.find_anchors(X, 5))
     assert found[0][1] < 0.5 * found[1][1]
+
+
+def test_what_was_sent_is_aligned_once_and_keeps_its_caches():
+    directions = engine_divide.Directions("mixed", 0, 600, 128, 19, np.ones(19))
+    state = engine_divide._State(None, None, directions, bring=False, typical_height=0.0)
+    sent = load(dump(state), 1)
+    assert align_arrays(sent) is sent
+    assert not load(dump(np.ones(3)), 1).flags.aligned
 
 
 def test_extremes_of_earlier_blocks_are_never_sent():
