@@ -43,8 +43,9 @@ bench: .venv/bench.stamp ## DATA=folder: where the data sets are
 	$(if $(DATA),DASK_DCA_DATA="$(DATA)") $(RUN) -m benchmarks
 
 soak: .venv/test.stamp .venv/bench.stamp ## an hour: faults at random moments of 50 fits, 910 random chunkings, 144 wrong blocks, streams that are killed 1,500 times, breakages of the package that tests must notice; then 40 GB through two workers of 2 GB
-	DASK_DCA_SOAK=1 $(RUN) -m pytest -q tests/faults tests/cli/test_supported_inputs.py tests/models/test_supported_inputs.py
-	$(RUN) -m benchmarks profile S14 S17 --quick
+	DASK_DCA_SOAK=1 $(RUN) -m pytest -q tests/faults tests/deploy tests/jupyter \
+		tests/cli/test_supported_inputs.py tests/models/test_supported_inputs.py
+	$(RUN) -m benchmarks profile S14 S15 S17 --quick
 	$(RUN) -m benchmarks soak chunkings blocks streams mutations S6-soak S6-holes
 
 docs: .venv/docs.stamp ## the site is site/index.html; DASK_DCA_DOCS_ONLINE=1 links other libraries' pages too

@@ -86,6 +86,7 @@ BENCHMARKS: dict[str, type[harness.Benchmark]] = {
         markov.PlantedChains,
         markov.BestBasin,
         linear_dynamics.LinearDynamics,
+        linear_dynamics.MissingFrames,
         linear_dynamics.HiddenStates,
         subproblems.SubProblems,
         topics.Topics,

@@ -19,6 +19,9 @@ ROOT = Path(__file__).parents[1]
 if str(ROOT) not in sys.path:  # tests.strategies, and benchmarks.regimes
     sys.path.insert(0, str(ROOT))
 
+SOAK = "DASK_DCA_SOAK" in os.environ  # `make soak`, which runs what takes long
+SOAK_ONLY = pytest.mark.skipif(not SOAK, reason="run by make soak")
+
 collect_ignore = ["swapped"]  # scripts, which a test runs
 
 gc.disable()  # while tests are collected: nothing of them goes, and looking for it is a third of the time

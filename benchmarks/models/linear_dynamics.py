@@ -79,6 +79,43 @@ class LinearDynamics(Benchmark):
         return [_best(records, "excess"), _best(records, "eigenvalues"), _faster(records)]
 
 
+class MissingFrames(Benchmark):
+    """Planted systems of which whole frames are missing."""
+
+    id = "Q8-lds-missing"
+    title = "Linear dynamical systems of which whole frames are missing"
+    protocol = (
+        "Systems of 1,000 frames as in Q8-lds, of which a share is missing at random; five seeds. Excess: as there."
+    )
+    param_names: ClassVar[list[str]] = ["case", "share", "seed", "method"]
+    params: ClassVar = [CASES[:2], (0.1, 0.3), tuple(range(5)), (MAIN, "dca_diag")]
+    quick_params: ClassVar = {"case": ("small",), "share": (0.3,), "seed": (0,)}
+    tables: ClassVar = [Table("Excess one-step error", ["case", "share"], "excess", better="min", digits=4)]
+    planted: Planted
+
+    def setup(self, case: str, share: float, seed: int, method: str) -> None:
+        del method
+        k, p, n, correlated = SHAPES[case]
+        self.planted = PLANTED(k, p, n, correlated, seed)
+        self.frames = self.planted.X.copy()
+        self.frames[np.random.default_rng(seed).random(n) < share] = np.nan
+
+    def measure(self, case: str, share: float, seed: int, method: str) -> Record:
+        del share
+        found = learn(method, self.frames, SHAPES[case][0], seed)
+        return {"excess": found.errors(self.planted.fresh) / self.planted.truth.errors(self.planted.fresh) - 1.0}
+
+    def check(self, records: list[Record]) -> list[Check]:
+        must = "correlated noise: at most a fifth of what a diagonal covariance has; independent noise: at most twice"
+        parts, met = [], True
+        for (case, share), rows in group(records, "case", "share").items():
+            means = {name: mean([r["excess"] for r in some]) for (name,), some in group(rows, "method").items()}
+            if len(means) == 2:
+                parts.append(f"{case}, {share:.0%} missing: {means[MAIN]:.4f} against {means['dca_diag']:.4f}")
+                met = met and means[MAIN] <= (0.2 if SHAPES[case][3] else 2.0) * means["dca_diag"]
+        return [Check(must, "; ".join(parts) or "not run", met if parts else None)]
+
+
 class HiddenStates(Benchmark):
     """Sixteen systems, twelve of them of states that one frame does not show."""
 

@@ -127,9 +127,9 @@ def test_speed_is_a_ratio_of_turns(monkeypatch):
     assert all(check["met"] is not None for document in documents for check in document["checks"])
 
 
-# Whose small runs take a minute, or are contained in S6-holes and S14: make soak has them.
-SOAK = {"soak", "chunkings", "mutations", "profile", "S6-soak", "S14", "S16", "S17"}
-CLUSTER = {"S13", "S15", "Q8-hmm-scale", "S1", "S5", "S8", "S10"}
+# Whose small runs take long, or are contained in S6-holes and S14: make soak has them.
+SOAK = {"soak", "chunkings", "mutations", "profile", "streams", "S6-holes", "S6-soak", "S14", "S15", "S16", "S17"}
+CLUSTER = {"S13", "Q8-hmm-scale", "S1", "S5", "S8", "S10"}
 
 
 @pytest.mark.parametrize(

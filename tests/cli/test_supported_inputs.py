@@ -23,6 +23,7 @@ from scipy import io, sparse
 import dask_dca as dca
 from dask_dca.cli.main import main
 from dask_dca.errors import DCAError
+from tests.conftest import SOAK
 from tests.models import test_supported_inputs as objects
 
 X, WORDS, TABLE = objects.X, objects.WORDS, objects.TABLE
@@ -144,7 +145,7 @@ FILES = {
 }  # fmt: skip
 
 
-EVERY = "DASK_DCA_SOAK" in os.environ  # `make soak`; else each kind into one of the models, in turn
+EVERY = SOAK  # else each kind into one of the models, in turn
 CELLS = [(kind, name) for i, kind in enumerate(FILES) for j, name in enumerate(MODELS) if EVERY or i % len(MODELS) == j]
 
 

@@ -11,7 +11,7 @@ import zarr
 from distributed.core import connect
 
 import dask_dca as dca
-from tests.conftest import planted
+from tests.conftest import SOAK_ONLY, planted
 from tests.deploy.manifests import KUBERNETES, built
 from tests.deploy.pods import Pods
 
@@ -34,6 +34,7 @@ def dev(tmp_path_factory):
         yield pods
 
 
+@SOAK_ONLY  # as over TLS, below
 def test_the_job_makes_a_model_on_the_workers(dev):
     code, said = dev.run_job()
     assert code == 0, said

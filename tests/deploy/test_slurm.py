@@ -18,7 +18,7 @@ import zarr
 from dask.utils import parse_timedelta
 
 import dask_dca as dca
-from tests.conftest import ROOT, planted
+from tests.conftest import ROOT, SOAK_ONLY, planted
 from tests.deploy.manifests import DEPLOY
 from tests.deploy.validator import command
 
@@ -91,6 +91,7 @@ async def dask_setup(scheduler):
 
     @pytest.mark.cluster
     @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+    @SOAK_ONLY  # and by make test-infra on a real SLURM
     def test_it_fits_on_its_worker_and_ends_without_a_word_of_errors(self, tmp_path):
         """Though nearly always a heartbeat is under way, which a worker that ends would tell as a traceback."""
         X, _ = planted(3000, 30, 5, dtype=np.float32)

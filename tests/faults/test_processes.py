@@ -11,9 +11,9 @@ from benchmarks.soak import Fit
 from benchmarks.soak_cluster import Cluster
 from benchmarks.soak_fits import whole, write
 from tests.cluster.workers import MARKS
+from tests.conftest import SOAK_ONLY
 
 pytestmark = MARKS
-SLOW = pytest.mark.skipif("DASK_DCA_SOAK" not in os.environ, reason="run by make soak")
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(soak):
     resumed(soak, running)
 
 
-@SLOW  # a client waits half a minute for its scheduler
+@SOAK_ONLY  # a client waits half a minute for its scheduler
 def test_a_scheduler_that_is_killed_ends_the_fit_with_a_clear_error(soak):
     running = begun(soak, "scheduler")
     soak.cluster.kill_scheduler()
@@ -62,7 +62,7 @@ def test_a_scheduler_that_is_killed_ends_the_fit_with_a_clear_error(soak):
     resumed(soak, running)
 
 
-@SLOW
+@SOAK_ONLY
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_worker_that_dies_or_hangs_changes_no_bit(soak, number):
     running = begun(soak, f"worker-{number}")

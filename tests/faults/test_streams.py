@@ -8,10 +8,9 @@ import pytest
 from distributed.utils import get_mp_context
 
 import dask_dca as dca
+from tests.conftest import SOAK_ONLY
 from tests.contract.entries import fitted_bytes
 from tests.models.test_streams import MODELS, SOME, batch, see, streamed
-
-SLOW = pytest.mark.skipif("DASK_DCA_SOAK" not in os.environ, reason="run by make soak")
 
 
 def stream(name, path, n_batches, kill):
@@ -38,7 +37,7 @@ def test_a_killed_stream_has_the_same_bits(tmp_path):
     assert fitted_bytes(found) == fitted_bytes(streamed("hmm", 6))
 
 
-@SLOW
+@SOAK_ONLY
 @pytest.mark.parametrize("name", SOME)
 def test_a_long_stream_that_is_killed_again_and_again_has_the_same_bits(name, tmp_path):
     kills = sorted(np.random.default_rng(0).choice(199, 8, replace=False).tolist())

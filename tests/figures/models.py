@@ -199,6 +199,9 @@ def kalman() -> Iterator[str]:
     for name, case in (("independent", "4 x 20, n 1e3"), ("three common factors", "4 x 20 correlated, n 1e3")):
         pair = (median("Q8-lds", "excess", method=m, case=case) for m in (OURS, "dca_diag"))
         yield f"| {name} | " + " | ".join(part(v, 4) for v in pair) + " |"
+        for share in (0.1, 0.3):
+            pair = (mean("Q8-lds-missing", "excess", method=m, case=case, share=share) for m in (OURS, "dca_diag"))
+            yield f"| {name} | {100 * share:.0f} % | " + " | ".join(part(v, 4) for v in pair) + " |"
     names = (OURS, "n4sid", "cva", "n4sid_em", "em_from_truth")
     for n in kinds("Q8-lds-hidden", "n"):
         means = (statistics.geometric_mean(values("Q8-lds-hidden", "excess", n=n, method=name)) for name in names)

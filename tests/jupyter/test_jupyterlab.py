@@ -11,6 +11,7 @@ import pytest
 from distributed import Client
 
 import dask_dca as dca
+from tests.conftest import SOAK_ONLY
 from tests.notebooks import FOLDER
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(500)]
@@ -97,6 +98,7 @@ def run_all_cells(page):
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
 
 
+@SOAK_ONLY
 def test_a_notebook_is_run_in_the_browser(lab, page, notebook, tmp_path):
     open_notebook(page, lab, notebook)
     run_all_cells(page)

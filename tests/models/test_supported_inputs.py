@@ -1,6 +1,5 @@
 """Each kind of input is accepted by each model, with a plain array's results, or refused with a line that works."""
 
-import os
 import re
 
 import dask
@@ -17,6 +16,7 @@ from scipy import sparse
 
 import dask_dca as dca
 from dask_dca.errors import DCAError
+from tests.conftest import SOAK
 from tests.models.small_fits import MODELS
 
 ad = pytest.importorskip("anndata")  # not of the lowest versions
@@ -106,7 +106,7 @@ ADVISED = {
 KNOWN = {"dask_dca": dca, "np": np, "numpy": np, "dask": dask, "pandas": pd, "n": 60, "p": 4}
 
 
-EVERY = "DASK_DCA_SOAK" in os.environ  # `make soak`; else each kind with every other model, in turn
+EVERY = SOAK  # else each kind with every other model, in turn
 
 
 def pairs(kinds):
