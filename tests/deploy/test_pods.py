@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 import shutil
 import subprocess
 
@@ -54,7 +55,10 @@ def test_the_operator_can_scale_by_http(dev):
     """What its controller asks for, in the form that it reads."""
     assert dev.http("/api/v1/check_idle").startswith("{")
     assert json.loads(dev.http("/api/v1/adaptive_target"))["workers"] >= 0
-    retired = json.loads(dev.http("/api/v1/retire_workers", b'{"n": 1}', "POST"))
+    end = time.monotonic() + 60.0  # until the worker is there
+    while not (retired := json.loads(dev.http("/api/v1/retire_workers", b'{"n": 1}', "POST"))):
+        assert time.monotonic() < end, dev.log("scheduler")
+        time.sleep(0.2)
     [name] = [worker["name"] for worker in retired.values()]
     assert name == f"dca-nmf-default-worker-{0:010x}"  # that of a Deployment to delete
 
