@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-import time
 import shutil
 import subprocess
+import time
 
 import numpy as np
 import pytest
