@@ -11,7 +11,6 @@ from pathlib import Path
 import dask
 import numpy as np
 import pytest
-from _pytest.doctest import DoctestModule
 from distributed.utils import get_mp_context
 from hypothesis import HealthCheck, settings
 
@@ -87,7 +86,7 @@ def pytest_collection_modifyitems(config, items):
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file():
     """Examples in docstrings are the package's: files of tests are looked through once."""
-    return [found for found in (yield) if not isinstance(found, DoctestModule)]
+    return [found for found in (yield) if type(found) is pytest.Module]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -99,7 +99,7 @@ def align_arrays(given: T, *, contiguous: bool = False) -> T:
             found = partial(parts[0], *parts[1], **parts[2])
     elif sparse.issparse(value):
         parts = [part for part in vars(value).values() if isinstance(part, np.ndarray)]
-        found = value if all(align(part) is part for part in parts) else value.copy()
+        found = value if all(part.flags.aligned for part in parts) else value.copy()
     return cast("T", found)
 
 

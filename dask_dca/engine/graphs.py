@@ -165,7 +165,7 @@ def as_new_tasks(rows: Rows) -> Rows:
     """Rename the chunks of a Dask array, so that another pass of the same graph loads them again, and none is held."""
     if rows.kind != "dask":
         return rows
-    return replace(rows, source=rows.source.map_blocks(identity, dtype=rows.dtype, meta=rows.source._meta))
+    return replace(rows, source=rows.source.map_blocks(identity, dtype=rows.dtype))
 
 
 def with_weights(rows: Rows, job: Pass[T]) -> tuple[Rows, Pass[T]]:

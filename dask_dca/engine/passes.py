@@ -171,8 +171,7 @@ def optimized_with_arrays(value: Any, name: str) -> Delayed:
 def _run_inline(rows: Rows, job: Pass[T], state: Any) -> T:
     rows, job = with_weights(rows, job)
     where = 0 if job.halo is None else Window(0, 0, rows.n_rows)
-    blocks = [run_task(part.block, state, where, rows.source) for part in job.by_group()]
-    found = [run_task(part.merge, [block]) for part, block in zip(job.by_group(), blocks, strict=True)]
+    found = [run_task(part.merge, [run_task(part.block, state, where, rows.source)]) for part in job.by_group()]
     if job.groups is None:
         return cast("T", found[0])
     ends = [run_task(job.groups.finish, *pair) for pair in zip(job.groups.every, found, strict=True)]
