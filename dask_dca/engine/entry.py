@@ -48,6 +48,7 @@ _CONVERSIONS: Final = {  # by kind of dtype, what turns entries into numbers
     "T": "X.astype(float) of numbers",
 }
 T = TypeVar("T")
+_SCALARS: Final = (int, float, str, np.generic, type(None))
 _MAX_IN_FLIGHT_BYTES: Final = 2**27  # bytes of the chunks that a task requests at once
 _MAX_IN_FLIGHT: Final = 8  # chunks that a task requests at once
 _MAX_SECEDING_THREADS: Final = 2  # workers with more threads overlap reading and computing anyway
@@ -76,6 +77,8 @@ def align_arrays(given: T, *, contiguous: bool = False) -> T:
     Returns the value itself if all arrays are as they should be.
     """
     value: Any = given
+    if isinstance(value, _SCALARS):
+        return given
     found: Any = value
     align = partial(align_arrays, contiguous=contiguous)
     if isinstance(value, np.ndarray):
