@@ -87,7 +87,7 @@ class LatentDirichletAllocation(NamedParts, RowStream):
     method : {"robust", "paper"}, default "robust"
         The default, or the paper's algorithm as published (which takes no EM steps).
     n_subproblems : int or "auto", default "auto"
-        Number of random directions s; by default 5 k ln k.
+        Number of random directions s; by default 20 k ln k.
     ensemble : str, default "auto"
         For the paper's method: how the directions of its planes are drawn: "gaussian" ("auto"), "sparse", "unit"
         (single words) or "data" (rows of the co-occurrence).

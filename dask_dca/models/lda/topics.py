@@ -104,7 +104,7 @@ def _sharpen(topics: Floats, probability: Floats) -> Floats:
 _SLAB_ROWS: Final = 2**14  # rows that are multiplied at once
 _MIN_SINGULAR_VALUE: Final = 1e-6  # relative to the greatest: directions of smaller ones are dropped
 _KRYLOV_BLOCKS: Final = 4  # powers of the operator that span the Krylov space
-_DIRECTIONS_FACTOR: Final = 5.0  # the number of directions is this times k ln k
+_DIRECTIONS_FACTOR: Final = 20.0  # the number of directions is this times k ln k
 _MAX_POSITION: Final = 2.0**31  # maximum length of integer positions: heights stay below 2**53
 _PURE_SHARE: Final = 0.8  # a topic's group is the words with at least this share of its greatest coefficient
 _GROUPING_ROUNDS: Final = 2  # how often vertices are replaced by the means of their groups
@@ -236,7 +236,7 @@ def noise_edge(probability: Floats, floor: float, variance: float) -> float:
 
 
 def direction_count(n_topics: int, n_planes: int | None) -> int:
-    """Return the number of directions: `n_planes` if given, else ceil(5 k ln k)."""
+    """Return the number of directions: `n_planes` if given, else ceil(20 k ln k)."""
     return n_planes or max(2, math.ceil(_DIRECTIONS_FACTOR * n_topics * math.log(max(n_topics, 2))))
 
 
