@@ -36,7 +36,7 @@ def test_topics_that_come_together_have_starts_of_their_own(together):
 
 
 def test_hardly_any_word_that_stands_out_lacks_votes(monkeypatch):
-    """Successive projection on all words chooses the same anchors; along 5 k ln k directions it misses two of thirty."""
+    """Successive projection on all words chooses the same anchors; of 5 k ln k directions two of thirty lack votes."""
     missed, select = [], lda_fit.select_words
 
     def _compared(points, candidates, n_topics, given):
