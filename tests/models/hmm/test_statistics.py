@@ -54,6 +54,16 @@ def test_the_best_basin_with_every_seed():
 
 
 @pytest.mark.parametrize("seed", range(2))
+def test_far_states_do_not_hide_that_near_ones_differ(seed):
+    """Two pairs of states 8 standard deviations apart, 20,000 from each other: a millionth of the variance is 100."""
+    rng = np.random.default_rng(seed)
+    states = np.repeat(rng.integers(4, size=80), 10)
+    frames = np.array([0.0, 8.0, 20_000.0, 20_008.0])[states] + rng.standard_normal(800)
+    model = dca.GaussianHMM(4).fit(frames[:, None])
+    np.testing.assert_allclose(np.sort(model.means_.ravel()), [0, 8, 20_000, 20_008], atol=1.0)
+
+
+@pytest.mark.parametrize("seed", range(2))
 def test_held_out_likelihood_is_near_the_truths_and_above_hmmlearns(seed):
     data = chain(6, 20, 2.5, 5000, seed)
     ours = excess(dca.GaussianHMM(6).fit(data.frames), data)
