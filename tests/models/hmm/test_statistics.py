@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from hmmlearn import hmm as hmmlearn
+from sklearn.metrics import adjusted_rand_score
 
 import dask_dca as dca
 from benchmarks.markov_data import chain, one_dimensional
@@ -89,6 +90,19 @@ def test_states_of_equal_means_are_told_apart_by_their_variances(seed):
 def test_a_transition_matrix_of_low_rank():
     data = chain(6, 20, 4.0, 5000, 0, "low rank")
     assert excess(dca.GaussianHMM(6).fit(data.frames), data) > -0.05
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_states_that_differ_in_correlations_only_are_told_apart(seed):
+    """Eight states of equal means and variances in twenty features: these draws fail without lifted features."""
+    rng = np.random.default_rng(seed)
+    states, factors = np.repeat(rng.integers(8, size=200), 15), rng.standard_normal((8, 20, 2))
+    covariances = factors @ factors.transpose(0, 2, 1) + 0.3 * np.eye(20)
+    deviations = np.sqrt(covariances.diagonal(axis1=1, axis2=2))
+    roots = np.linalg.cholesky(covariances / (deviations[:, :, None] * deviations[:, None, :]))
+    frames = np.einsum("nij,nj->ni", roots[states], rng.standard_normal((3000, 20)))
+    found = dca.GaussianHMM(8, covariance_type="full").fit(frames).predict(frames)
+    assert adjusted_rand_score(states, found) > 0.99
 
 
 def test_correlated_noise_is_seen_and_modelled():
