@@ -94,6 +94,7 @@ def test_a_page_says_what_the_model_found(name):
         assert part in text, part
 
 
+@pytest.mark.usefixtures("unlaid")
 def test_names_are_escaped(name):
     model, X = example(name)
     evil = copy.copy(model)
@@ -109,6 +110,7 @@ def test_names_are_escaped(name):
         assert not [one for one in tree.iter() if str(one.tag).endswith("script")]
 
 
+@pytest.mark.usefixtures("unlaid")
 def test_control_characters_and_long_names_are_cut():
     model = copy.copy(example("kalman")[0])
     model.feature_names_in_ = np.array(["a\x00\x1b[2J\u202e" + "x" * 10_000] * model.n_features_in_, dtype=object)
@@ -119,17 +121,13 @@ def test_control_characters_and_long_names_are_cut():
 
 
 def test_the_same_model_gives_the_same_bytes(name, tmp_path):
+    """From disk, and of the same data in chunks."""
     model, X = example(name)
     model.save(str(tmp_path / "model.zarr"))
     again = dca.load_model(str(tmp_path / "model.zarr"))
-    assert dca.report(again, data=X, shape=SHAPES.get(name)) == page(name)  # without data: by another process, below
-
-
-def test_chunks_of_the_data_leave_no_trace():
-    model, X = example("nmf")
-    assert dca.report(model, data=da.from_array(X, chunks=(301, -1))) == page("nmf")
-    model, X = example("kalman")
-    assert dca.report(model, data=da.from_array(X.to_numpy(), chunks=(90, -1))) == page("kalman")
+    data = {"nmf": lambda: da.from_array(X, chunks=(301, -1)), "kalman": lambda: da.from_array(X.to_numpy(), (90, -1))}
+    found = dca.report(again, data=data.get(name, lambda: X)(), shape=SHAPES.get(name))
+    assert found == page(name)  # without data: by another process, below
 
 
 def test_another_process_writes_the_same_page(tmp_path):
@@ -140,6 +138,7 @@ def test_another_process_writes_the_same_page(tmp_path):
     assert found.stdout.decode() == page_without_data("mixture")
 
 
+@pytest.mark.usefixtures("unlaid")
 def test_no_time_and_no_address_unless_given():
     model = copy.copy(example("nmf")[0]).set_params(random_state=np.random.default_rng(0))
     text = dca.report(model, date="28 November 2026")
@@ -209,6 +208,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.usefixtures("unlaid")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_kind_of_model_has_a_page(variant):
     rng = np.random.default_rng(0)
@@ -223,6 +223,7 @@ def test_every_kind_of_model_has_a_page(variant):
     assert model._repr_html_().startswith('<div class="dask-dca">')
 
 
+@pytest.mark.usefixtures("unlaid")
 def test_warnings_are_caveats():
     rng = np.random.default_rng(0)
     text = words(dca.report(dca.NMF(3).fit(rng.random((500, 40)))))
@@ -245,6 +246,7 @@ def test_warnings_are_caveats():
     assert "had not converged" in words(dca.report(chain))
 
 
+@pytest.mark.usefixtures("unlaid")
 def test_data_may_have_gaps_where_the_model_allows_them():
     _, X = example("kalman")
     frames = X.to_numpy().copy()
@@ -284,6 +286,7 @@ def test_what_cannot_be_reported():
         dca.report(mixture, data=wine[wine.columns[::-1]])
 
 
+@pytest.mark.usefixtures("unlaid")
 def test_a_subclass_has_the_report_of_its_model():
     class Mine(dca.NMF):
         pass
@@ -296,6 +299,7 @@ def test_all_models_are_tried():
 
 
 @pytest.mark.filterwarnings("ignore::dask_dca.errors.MissingEntriesWarning")
+@pytest.mark.usefixtures("unlaid")
 @pytest.mark.parametrize("made", [lambda: dca.NMF(3), lambda: dca.GaussianMixture(3)])
 def test_data_with_holes_have_a_page(made):
     rng = np.random.default_rng(0)
