@@ -35,7 +35,8 @@ class Entry:
     results: tuple[str, ...]  # methods of X alone: results per row, and numbers of all rows
     options: dict[str, tuple[Any, ...]] = field(default_factory=dict)  # that take other roads through a fit
     sequences: bool = False
-    many: int = 24_000  # rows that are more than its samples hold
+    sample: tuple[str, Any] | None = None  # what makes its samples small: where, and a value
+    many: int = 6_000  # rows that are more than such a sample holds
     command: str = ""  # of `dask dca fit`, with its options
 
     def given(self, lengths: Any) -> dict[str, Any]:
@@ -55,7 +56,7 @@ ENTRIES: dict[str, Entry] = {
         "clouds",
         ("predict", "predict_proba", "score_samples", "score", "bic", "aic"),
         {"method": METHODS, "covariance_type": (*COVARIANCES, "tied-spherical", "auto"), "max_iter": (0, 2)},
-        many=70_000,
+        sample=("mixture.fit._SAMPLE_ROWS", 2048),
         command="mixture --covariance-type spherical --max-iter 2",
     ),
     "GaussianHMM": Entry(
@@ -64,7 +65,7 @@ ENTRIES: dict[str, Entry] = {
         ("predict", "predict_proba", "score_samples", "score", "decode", "bic", "aic"),
         {"method": METHODS, "covariance_type": COVARIANCES, "recursion": ("auto", "segments", "scan")},
         sequences=True,
-        many=70_000,
+        sample=("hmm.start._MAX_SAMPLE_FRAMES", 2048),
         command="hmm",
     ),
     "CategoricalHMM": Entry(
@@ -73,7 +74,7 @@ ENTRIES: dict[str, Entry] = {
         ("predict", "predict_proba", "score_samples", "score", "decode"),
         {"recursion": ("auto", "segments", "scan")},
         sequences=True,
-        many=17_000,
+        sample=("categorical.fit._SAMPLE_RUNS", (16, 64)),
     ),
     "KalmanFilter": Entry(
         partial(dca.KalmanFilter, 2, max_iter=1),
@@ -81,6 +82,7 @@ ENTRIES: dict[str, Entry] = {
         ("filter", "smooth", "predict", "loglikelihood", "forecast"),
         {"method": METHODS, "covariance_type": ("auto", "diag", "full")},
         sequences=True,
+        sample=("kalman.fit._MAX_SAMPLE_FRAMES", 2048),
         command="kalman",
     ),
     "LatentDirichletAllocation": Entry(
@@ -88,6 +90,7 @@ ENTRIES: dict[str, Entry] = {
         "counts",
         ("transform", "score", "perplexity"),
         {"method": METHODS, "subsample": (50_000, 40)},
+        many=24_000,
         command="lda --min-df 2",
     ),
     "SubspaceClustering": Entry(
@@ -95,7 +98,7 @@ ENTRIES: dict[str, Entry] = {
         "cones",
         ("predict",),
         {"method": METHODS, "max_iter": (20, 0)},
-        many=17_000,
+        sample=("subspace.fit._MAX_SAMPLE_ROWS", 2048),
         command="subspace",
     ),
 }

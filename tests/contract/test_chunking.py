@@ -56,9 +56,12 @@ def test_any_chunking(name, case):
     assert outcome(name, da.from_array(X, chunks=chunks), lengths, parameters) == outcome(name, X, lengths, parameters)
 
 
-def test_rows_that_no_sample_holds(name):
+def test_rows_that_no_sample_holds(name, monkeypatch):
     """Of more rows than a sample takes: this road is not taken by few."""
     entry, rng = ENTRIES[name], np.random.default_rng(1)
+    if entry.sample:
+        where, value = entry.sample
+        monkeypatch.setattr(f"dask_dca.models.{where}", value)
     X = data(entry.kind, entry.many, 4, rng)
     lengths = [entry.many // 3, 0, 1, entry.many - entry.many // 3 - 1] if entry.sequences else None
     chunked = da.from_array(X, chunks=(sizes(entry.many, rng), -1))
@@ -70,12 +73,12 @@ def test_rows_that_no_sample_holds(name):
 def test_many_small_chunks_are_read_together(name, monkeypatch):
     """Chunks of no, one or two rows: there are fewer blocks, of several chunks each, and results have the chunks."""
     monkeypatch.setattr("dask_dca.engine.rows._MIN_JOINED_BLOCKS", 5)
-    X = example(name)[:48]
+    X = example(name)[:36]
     heights = [0, *np.resize([1, 0, 2, 0, 0, 1, 1], 2 * len(X)).tolist()]
     heights = heights[: int(np.searchsorted(np.cumsum(heights), len(X) - 1)) + 1]
     chunked = da.from_array(X, chunks=((*heights, len(X) - sum(heights), 0), 3))
     rows = as_rows(chunked)
-    assert 4 < rows.n_blocks < 12 < 60 < chunked.numblocks[0]
+    assert 4 < rows.n_blocks < 12 < 50 < chunked.numblocks[0]
     assert outcome(name, chunked, None, {}) == outcome(name, X, None, {})
     weighted = np.arange(len(X)) % 3
     if "sample_weight" in signature(fitted(name).fit).parameters:

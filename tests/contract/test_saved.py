@@ -50,6 +50,7 @@ def test_every_fitted_attribute_is_told_in_the_docstring(name):
     assert not set(missing) - common, missing
 
 
+@pytest.mark.usefixtures("unlaid")
 def test_a_page_of_each_model(name):
     page = dca.report(fitted(name))
     assert page.lower().startswith("<!doctype html>")
