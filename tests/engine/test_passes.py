@@ -51,30 +51,31 @@ PLACES = Pass("places", block_places, join)
 
 
 @pytest.fixture(scope="module")
-def thousand(tmp_path_factory):
-    """1,000 blocks, as zarr and as a Dask array, of (2000, 30) entries."""
-    X, _ = planted(2000, 30, 4, noise=0.1, dtype=np.float32)
-    stored = zarr.create_array(tmp_path_factory.mktemp("thousand") / "x.zarr", data=X, chunks=(2, 30))
+def hundreds(tmp_path_factory):
+    """300 blocks, as zarr and as a Dask array, of (600, 30) entries."""
+    X, _ = planted(600, 30, 4, noise=0.1, dtype=np.float32)
+    stored = zarr.create_array(tmp_path_factory.mktemp("hundreds") / "x.zarr", data=X, chunks=(2, 30))
     return X, stored
 
 
-def forms(thousand, monkeypatch):
+def forms(hundreds, monkeypatch):
     monkeypatch.setattr(engine_rows, "_BLOCK_BYTES", 1)
-    return {"zarr": thousand[1], "dask": da.from_zarr(thousand[1]), "numpy": da.from_array(thousand[0], (2, 30))}
+    monkeypatch.setattr(engine_rows, "_MIN_JOINED_BLOCKS", 80)
+    return {"zarr": hundreds[1], "dask": da.from_zarr(hundreds[1]), "numpy": da.from_array(hundreds[0], (2, 30))}
 
 
 @pytest.mark.parametrize("kind", ["zarr", "dask"])
-def test_building_a_graph_computes_nothing(thousand, monkeypatch, kind):
+def test_building_a_graph_computes_nothing(hundreds, monkeypatch, kind):
     with raise_if_dask_computes():
-        value = delayed_pass(as_rows(forms(thousand, monkeypatch)[kind]), SUM, 2.0)
+        value = delayed_pass(as_rows(forms(hundreds, monkeypatch)[kind]), SUM, 2.0)
         assert isinstance(value, Delayed)
         assert isinstance(value + 1, Delayed)
-    assert value.compute(scheduler="synchronous") == pytest.approx(2.0 * thousand[0].sum(), rel=1e-4)
+    assert value.compute(scheduler="synchronous") == pytest.approx(2.0 * hundreds[0].sum(), rel=1e-4)
 
 
-def test_tasks_of_a_pass_have_the_annotations_around_it(thousand, monkeypatch):
+def test_tasks_of_a_pass_have_the_annotations_around_it(hundreds, monkeypatch):
     asked = {"workers": ["tcp://10.0.0.7:4123"], "resources": {"GPU": 1}, "priority": 7}
-    for X in forms(thousand, monkeypatch).values():
+    for X in forms(hundreds, monkeypatch).values():
         with dask.annotate(**asked):
             value = delayed_pass(as_rows(X), SUM, 2.0)
         assert [layer.annotations for layer in value.__dask_graph__().layers.values()] == [asked]
@@ -94,34 +95,34 @@ def test_loads_keep_the_annotations_that_they_were_made_with(job):
 
 
 @pytest.mark.parametrize("kind", ["zarr", "dask"])
-def test_transform_of_chunked_data_computes_nothing(thousand, monkeypatch, kind):
+def test_transform_of_chunked_data_computes_nothing(hundreds, monkeypatch, kind):
     """user-reports 16: what has the size of the data stays lazy."""
-    model = dca.NMF(4).fit(thousand[0])
+    model = dca.NMF(4).fit(hundreds[0])
     with raise_if_dask_computes():
-        found = model.transform(forms(thousand, monkeypatch)[kind])
+        found = model.transform(forms(hundreds, monkeypatch)[kind])
         back = model.inverse_transform(found)
     assert isinstance(found, da.Array)
-    assert found.chunks == ((2,) * 1000, (4,))
-    assert (back.shape, back.dtype) == ((2000, 30), np.dtype(np.float32))
-    assert len(dask.optimize(found)[0].__dask_graph__()) == 1000 + 2  # one task per block, the state, and the array
-    assert len(cloudpickle.dumps(dict(found.__dask_graph__()))) < 2**20
+    assert found.chunks == ((2,) * 300, (4,))
+    assert (back.shape, back.dtype) == ((600, 30), np.dtype(np.float32))
+    assert len(dask.optimize(found)[0].__dask_graph__()) == 300 + 2  # one task per block, the state, and the array
+    assert len(cloudpickle.dumps(dict(found.__dask_graph__()))) < 300 * 2**10
 
 
 @pytest.mark.parametrize(("kind", "method"), [("zarr", "robust"), ("dask", "paper")])
-def test_a_fit_on_a_thousand_blocks_sends_small_graphs(thousand, monkeypatch, computes, kind, method):
-    X, _ = thousand
+def test_a_fit_on_hundreds_of_blocks_sends_small_graphs(hundreds, monkeypatch, computes, kind, method):
+    X, _ = hundreds
     monkeypatch.setattr("dask_dca.anchoring.preprocess._SAMPLE_RUNS", (32, 1))
-    model = dca.NMF(4, method=method).fit(forms(thousand, monkeypatch)[kind])
+    model = dca.NMF(4, method=method).fit(forms(hundreds, monkeypatch)[kind])
     assert bits(model) == bits(dca.NMF(4, method=method).fit(X))
     assert computes.passes == (
         ["fetch", "gram", "divide", "fetch"] if method == "robust" else ["fetch", "divide", "fetch"]
     )
     for name, graph in zip(computes.passes, computes.graphs, strict=True):
         n_blocks = sum(isinstance(key, tuple) and key[0].startswith(f"dca-{name}") for key in graph)
-        assert n_blocks == (1000 if kind == "zarr" else 286) or name == "fetch"  # of 3 or 4 chunks each
+        assert n_blocks == (300 if kind == "zarr" else 86) or name == "fetch"  # of 3 or 4 chunks each
         # one task per block, and a tree of merges: loads are fused with the kernel
         assert len(graph) <= 1.2 * n_blocks + 6
-        assert len(pickle.dumps(graph)) < 2**20
+        assert len(pickle.dumps(graph)) < 300 * 2**10
 
 
 def test_a_graph_does_not_grow_with_the_data_or_the_planes(tmp_path, computes):
@@ -211,13 +212,13 @@ def test_an_optimised_or_persisted_array_is_taken_as_it_is():
 
 def test_shards_are_blocks(tmp_path, monkeypatch):
     """da.from_zarr would take the inner chunks, thousands of tiny ones."""
-    X, _ = planted(800, 20, 4)
+    X, _ = planted(400, 20, 4)
     stored = zarr.create_array(tmp_path / "x.zarr", shape=X.shape, dtype=X.dtype, chunks=(10, 5), shards=(200, 20))
     stored[:] = X
     whole = bits(dca.find_anchors(X, 4))
     assert bits(dca.find_anchors(da.from_zarr(stored), 4)) == whole
     monkeypatch.setattr(engine_rows, "_BLOCK_BYTES", 1)
-    assert as_rows(stored).offsets.tolist() == [0, 200, 400, 600, 800]
+    assert as_rows(stored).offsets.tolist() == [0, 200, 400]
     assert bits(dca.find_anchors(stored, 4)) == whole
 
 
@@ -303,13 +304,14 @@ def test_a_sum_of_many_arrays_takes_the_memory_of_one():
     assert peak < 1.2 * parts[0].nbytes
 
 
-def test_workers_that_die_at_a_neighbours_rows_name_these(thousand):
+def test_workers_that_die_at_a_neighbours_rows_name_these(hundreds, monkeypatch):
     """Whose task is called by a chunk, of which a block has several."""
-    rows = as_rows(da.from_array(thousand[0], (2, 30)))
+    monkeypatch.setattr(engine_rows, "_MIN_JOINED_BLOCKS", 80)
+    rows = as_rows(da.from_array(hundreds[0], (2, 30)))
     job = Pass("places", block_places, join, Halo(1, 1))
     graph, *_ = block_tasks(rows, [job], None, None)
     halos = [key for key in graph if "halo" in key[0]]
-    assert rows.n_blocks < 300
+    assert rows.n_blocks < 90
     assert len(halos) == 2 * (rows.n_blocks - 1)
     for key in halos:
         error = KilledWorker(key, SimpleNamespace(memory_limit=0, nthreads=1), 3)

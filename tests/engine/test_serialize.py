@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -41,6 +41,7 @@ def same(a: object, b: object) -> bool:
 
 
 @given(VALUES)
+@settings(max_examples=40)
 def test_values_come_back_and_hash_alike(value: object) -> None:
     back = from_bytes(to_bytes(value))
     assert same(value, back)
