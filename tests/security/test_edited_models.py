@@ -18,7 +18,7 @@ from dask_dca.models import describe as words
 from dask_dca.store import describe_array, from_record, to_record
 from tests.conftest import planted
 
-SHARE = int(os.environ.get("DASK_DCA_EDITS", "17"))  # one edit in that many is tried; 1: all of them, half an hour
+SHARE = int(os.environ.get("DASK_DCA_EDITS", "29"))  # one edit in that many is tried; 1: all of them, half an hour
 RNG = np.random.default_rng(0)
 RAYS = planted(60, 6, 3)[0]
 GROUPS = np.repeat(np.eye(3, 6) * 9, 20, axis=0) + RNG.standard_normal((60, 6))
@@ -234,6 +234,7 @@ def test_edited_models_are_refused_or_work(name):
     assert n_loaded > 3
 
 
+@pytest.mark.usefixtures("unlaid")
 @pytest.mark.parametrize("name", MADE)
 def test_pages_and_pictures_of_edited_models(name):
     first = list(MADE).index(name)
