@@ -143,6 +143,12 @@ def computes():
         yield counter
 
 
+@pytest.fixture
+def unlaid(monkeypatch):
+    """Parts of pictures stay where matplotlib puts them first: to move them takes half of the time of a page."""
+    monkeypatch.setattr("matplotlib.layout_engine.ConstrainedLayoutEngine.execute", lambda *_: None)
+
+
 def planted(n, p, k, seed=0, dtype=np.float64, noise=0.0):
     """X (n, p) whose cone has k extreme rays, and the sorted rows that are on them."""
     rng = np.random.default_rng(seed)

@@ -64,6 +64,7 @@ def test_a_picture_that_a_model_has_not_is_refused(draw):
         draw(dca.NMF(2), *given)
 
 
+@pytest.mark.usefixtures("unlaid")
 @pytest.mark.parametrize("with_data", [True, False])
 def test_summary_of_every_model(name, with_data):
     model, X = example(name)

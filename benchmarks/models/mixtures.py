@@ -62,7 +62,7 @@ class PaperGrid(_Mixtures):
     def setup(self, variance: float, noise: float, seed: int, method: str) -> None:
         if not self.runs(variance, noise, method):
             raise MissingError("")
-        self.data = mixture_data.paper(variance, noise, seed, part=4 if self.quick else 1)
+        self.data = mixture_data.paper(variance, noise, seed, part=8 if self.quick else 1)
 
     def runs(self, variance: float, noise: float, method: str) -> bool:
         """Whether the method is run in a cell: peers on every third value."""

@@ -132,6 +132,7 @@ SOAK = {"soak", "chunkings", "mutations", "profile", "streams", "S6-holes", "S6-
 CLUSTER = {"S13", "Q8-hmm-scale", "S1", "S5", "S8", "S10"}
 
 
+@pytest.mark.usefixtures("unlaid")
 @pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=pytest.mark.cluster) if n in CLUSTER else n for n in cli.BENCHMARKS if n not in SOAK],

@@ -43,6 +43,7 @@ def resumed(soak, running):
     assert {path: again.kept()[path] for path in kept} == kept
 
 
+@SOAK_ONLY  # its checkpoint, each model's: tests/contract/test_checkpoints.py
 def test_a_driver_that_is_killed_goes_on_where_it_was(soak):
     running = begun(soak, "driver")
     running.process.kill()

@@ -50,6 +50,7 @@ def test_the_dashboard_is_behind_jupyters_door(lab, client):
     assert "Dask" not in text
 
 
+@SOAK_ONLY  # the names of tasks: tests/cluster/test_cluster.py
 def test_the_dashboard_shows_the_passes_by_name(lab, client, page, tmp_path):
     """What its progress panel draws, read out of the page while a fit runs: names that people can read."""
     page.goto(lab.url + status_page(client).replace("/status", "/individual-progress"))

@@ -72,11 +72,5 @@ def name(request):
     return request.param
 
 
-@pytest.fixture
-def unlaid(monkeypatch):
-    """Parts of pictures stay where matplotlib puts them first: to move them takes half of the time of a page."""
-    monkeypatch.setattr("matplotlib.layout_engine.ConstrainedLayoutEngine.execute", lambda *_: None)
-
-
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
