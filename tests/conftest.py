@@ -75,6 +75,26 @@ LONG = (
 )
 
 
+# Files that share what is dear to make run in one process: fitted examples and their pages; what workers are forked from.
+TOGETHER = (
+    ("tests/report/", "tests/test_plotting_models.py"),
+    ("tests/cluster/", "tests/contract/test_workers.py", "tests/faults/test_shared_stores.py",
+     "tests/faults/test_reads.py", "tests/engine/test_allocator.py", "tests/anchoring/test_subproblems.py"),
+)  # fmt: skip
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """As --dist loadfile does, but for the files that run together."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return next((str(files) for files in TOGETHER if nodeid.startswith(files)), super()._split_scope(nodeid))
+
+    return Scheduling(config, log)
+
+
 def pytest_collection_modifyitems(config, items):
     """Long files first; random examples in the order of the seed, so that each comes into the time of some run."""
     places = {name: i for i, name in enumerate(LONG)}
