@@ -75,7 +75,7 @@ LONG = (
 )
 
 
-# Files that share what is dear to make run in one process: fitted examples and their pages; what workers are forked from.
+# Files that share what is dear to make run in one process: fitted examples and their pages; what forks the workers.
 TOGETHER = (
     ("tests/report/", "tests/test_plotting_models.py"),
     ("tests/cluster/", "tests/contract/test_workers.py", "tests/faults/test_shared_stores.py",
@@ -101,12 +101,6 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(LONG)))
     if RANDOM_SECONDS:
         random.Random(config.getoption("--hypothesis-seed")).shuffle(items)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collect_file():
-    """Examples in docstrings are the package's: files of tests are looked through once."""
-    return [found for found in (yield) if type(found) is pytest.Module]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,6 +1,7 @@
-"""Docstrings: all of numpydoc for what is public, a few lines for what is inside."""
+"""Docstrings: all of numpydoc for what is public, a few lines for what is inside; their examples run."""
 
 import ast
+import doctest
 import importlib
 import inspect
 import re
@@ -47,12 +48,20 @@ def documented():
 
 
 DOCUMENTED = sorted(set(documented()))
+EXAMPLES = sorted(path for path in PACKAGE.rglob("*.py") if ">>> " in path.read_text())
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)
 def test_public_docstrings_are_complete(name):
     left_out = LEFT_OUT | ({"PR01"} if name in RECORDS else set())
     assert not [error for error in validate(name)["errors"] if error[0] not in left_out]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_examples_run(path):
+    module = importlib.import_module(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts))
+    found = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
+    assert (found.failed, found.attempted > 0) == (0, True)
 
 
 def test_many_names_are_public():
