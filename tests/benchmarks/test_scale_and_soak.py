@@ -83,7 +83,7 @@ def test_generated_blocks_are_the_same_each_time_and_begin_with_the_rays():
 
 
 def test_the_peak_of_a_process_is_not_that_of_the_one_that_started_it():
-    held = np.ones(2**26)  # 512 MB
+    held = np.ones(2**25)  # 256 MB
     words = [sys.executable, "-c", "from benchmarks.two_workers import peak_mb; print(peak_mb())"]
     done = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True)
     assert 10 < float(done.stdout) < held.nbytes / 2**20 / 2

@@ -36,8 +36,12 @@ class Entry:
     options: dict[str, tuple[Any, ...]] = field(default_factory=dict)  # that take other roads through a fit
     sequences: bool = False
     sample: tuple[str, Any] | None = None  # what makes its samples small: where, and a value
-    many: int = 6_000  # rows that are more than such a sample holds
     command: str = ""  # of `dask dca fit`, with its options
+
+    @property
+    def many(self) -> int:
+        """Rows that are more than its samples hold."""
+        return 6_000 if self.sample else 24_000
 
     def given(self, lengths: Any) -> dict[str, Any]:
         return {"lengths": lengths} if self.sequences else {}
@@ -90,7 +94,6 @@ ENTRIES: dict[str, Entry] = {
         "counts",
         ("transform", "score", "perplexity"),
         {"method": METHODS, "subsample": (50_000, 40)},
-        many=24_000,
         command="lda --min-df 2",
     ),
     "SubspaceClustering": Entry(

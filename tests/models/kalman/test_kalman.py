@@ -160,10 +160,10 @@ def test_predictions_and_forecasts():
 
 def test_chunked_input_is_lazy_and_agrees(tmp_path):
     stored = zarr.create_array(tmp_path / "x.zarr", data=X.astype(np.float32), chunks=(128, 6))
+    wanted = [*MODEL.filter(X), *MODEL.smooth(X), MODEL.predict(X, 2)]
     for given in (da.from_array(X.astype(np.float32), chunks=((100, 0, 1, 599), (2, 4))), stored):
         with raise_if_dask_computes():
             lazy = [*MODEL.filter(given), *MODEL.smooth(given), MODEL.predict(given, 2)]
-        wanted = [*MODEL.filter(X), *MODEL.smooth(X), MODEL.predict(X, 2)]
         for found, want in zip(lazy, wanted, strict=True):
             assert found.shape == want.shape
             assert found.dtype == np.float32
