@@ -120,7 +120,7 @@ def tried(folder: Path, mutation: Mutation) -> Record:
 def failing(folder: Path, tests: list[str], option: str) -> list[str]:
     """Names of the tests that fail, in a process forked off one that has imported the other libraries."""
     told = folder / "told.txt"
-    process = CONTEXT.Process(target=run_tests, args=(str(folder), [option, *tests], str(told)))
+    process = CONTEXT.Process(target=run_tests, args=(str(folder), ["--doctest-modules", option, *tests], str(told)))
     process.start()
     process.join(LONGEST)
     if process.is_alive():

@@ -107,10 +107,10 @@ def digest(*parts):
 def fits(seed):
     rng = np.random.default_rng(seed)
     topics = rng.dirichlet(np.full(400, 0.05), 5)
-    counts = rng.poisson(150 * rng.dirichlet(np.full(5, 0.2), 300) @ topics).astype(float)
+    counts = rng.poisson(150 * rng.dirichlet(np.full(5, 0.2), 150) @ topics).astype(float)
     lda = dca.LatentDirichletAllocation(5, max_iter=1).fit(counts)
     bases = rng.standard_normal((4, 3, 30))
-    points = np.einsum("nd,ndp->np", rng.random((400, 3)), bases[rng.integers(4, size=400)])
+    points = np.einsum("nd,ndp->np", rng.random((200, 3)), bases[rng.integers(4, size=200)])
     groups = dca.SubspaceClustering(4).fit(points)
     mixture = dca.GaussianMixture(3, covariance_type="full", max_iter=1).fit(points)
     return digest(lda.components_, lda.spectrum_, lda.transform(counts), groups.centres_, groups.labels_,
