@@ -101,7 +101,7 @@ ENTRIES: dict[str, Entry] = {
         "cones",
         ("predict",),
         {"method": METHODS, "max_iter": (20, 0)},
-        sample=("subspace.fit._MAX_SAMPLE_ROWS", 2048),
+        sample=("subspace.fit._MAX_SAMPLE_ROWS", 1024),
         command="subspace",
     ),
 }
