@@ -79,7 +79,8 @@ LONG = (
 TOGETHER = (
     ("tests/report/", "tests/test_plotting_models.py"),
     ("tests/cluster/", "tests/contract/test_workers.py", "tests/faults/test_shared_stores.py",
-     "tests/faults/test_reads.py", "tests/engine/test_allocator.py", "tests/anchoring/test_subproblems.py"),
+     "tests/faults/test_reads.py", "tests/engine/test_allocator.py", "tests/anchoring/test_subproblems.py",
+     "tests/test_examples.py", "tests/test_notebooks.py"),
 )  # fmt: skip
 
 

@@ -257,7 +257,7 @@ def test_repeated_fits_leave_nothing_on_the_scheduler(cluster, client, data):
 
 def test_no_graph_is_called_large(client, tmp_path):
     """user-reports 13: also with many planes, wide data and stored arrays."""
-    X, _ = planted(1600, 1500, 20, dtype=np.float32)
+    X, _ = planted(800, 1500, 20, dtype=np.float32)
     stored = zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(200, 1500))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -50,9 +50,9 @@ def test_diagonal_variances_are_those_of_their_own_features(n, exponent):
     ("units", "n"),
     [
         ((1e-300, 1.0, 1.0), 400),
-        ((1e-150, 1.0, 1e150), 6_000),
+        ((1e-150, 1.0, 1e150), 3_000),
         ((1e-100, 1e-200, 1.0), 400),
-        ((1e-150, 1e-100, 10.0), 6_000),
+        ((1e-150, 1e-100, 10.0), 3_000),
     ],
 )
 @pytest.mark.parametrize("form", ["full", "auto"])
