@@ -1,6 +1,7 @@
 """The page that tells how to run on N workers: all of its commands, one after the other."""
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -9,29 +10,38 @@ from pathlib import Path
 
 import pytest
 import zarr
+from click.testing import CliRunner
 
 import dask_dca as dca
+from dask_dca.cli.main import main
+from tests.cluster.workers import MARKS
 from tests.conftest import ROOT, bits
 from tests.deploy import pages
 
+pytestmark = MARKS
 
-@pytest.mark.cluster
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
-def test_every_command_runs_in_this_order(tmp_path):
-    commands = "\n".join(pages.by("test_every_command_runs_in_this_order"))
+def test_every_command_runs_in_this_order(tmp_path, monkeypatch):
+    """Those of this library in this process, which has imported what they need; the others in one shell."""
+    monkeypatch.chdir(tmp_path)
     outer = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
     path = {"PATH": f"{Path(sys.executable).parent}:{outer['PATH']}", "PYTHONPATH": str(ROOT)}
-    script = f"set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{commands}"
-    command = ["bash", "-c", script]
-    said = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    with subprocess.Popen(command, cwd=tmp_path, env={**outer, **path}, start_new_session=True, **said) as shell:
+    said = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "start_new_session": True}
+    output = ""
+    with subprocess.Popen(["bash"], env={**outer, **path}, **said) as shell:
         try:
-            output, _ = shell.communicate(timeout=280)
-        except subprocess.TimeoutExpired:
+            for line in "\n".join(pages.by("test_every_command_runs_in_this_order")).splitlines():
+                if line.startswith("dask dca "):
+                    ran = CliRunner().invoke(main, shlex.split(line)[2:], catch_exceptions=False)
+                    assert ran.exit_code == 0, (line, ran.output)
+                    output += ran.output
+                else:
+                    print(f"{line}\necho $?", file=shell.stdin, flush=True)
+                    assert shell.stdout.readline() == "0\n", line
+        finally:
             os.killpg(shell.pid, signal.SIGTERM)  # what it has started, too
-            raise
-    assert shell.returncode == 0, output
     assert "dashboard: http://" in output
     assert all(f"Saved as {name}.zarr" in output for name in ("model", "again"))
     model = dca.load_model(tmp_path / "model.zarr")
