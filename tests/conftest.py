@@ -58,7 +58,6 @@ LONG = (
     "tests/test_types.py",
     "tests/test_docs.py",
     "tests/contract/test_chunking.py",
-    "tests/jupyter/test_jupyterlab.py",
     "tests/test_notebooks.py",
     "tests/models/mixture/test_tails.py",
     "tests/models/mixture/test_mixture.py",
