@@ -8,20 +8,17 @@ from __future__ import annotations
 import gzip
 import itertools
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import io, sparse
 
 from dask_dca.engine.files import expand_home, require_regular
 from dask_dca.errors import DCAError, InvalidInputError
 from dask_dca.output import atomic_output
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
 
 _LINES_PER_READ: Final = 2**18  # lines of a docword file that are read at a time
 _MAX_LINE: Final = 4096  # maximum characters of a line that are read at once

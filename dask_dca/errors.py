@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 import sys
 import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 # packages skipped when a warning is attributed to the caller's line; decorators are in some of them
 _INTERNAL_PACKAGES: Final = (__name__.partition(".")[0], "sklearn", "contextlib", "numpy")

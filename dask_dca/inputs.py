@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_dca.engine.advice import Form
 from dask_dca.engine.cubes import VARIABLE
@@ -23,7 +24,6 @@ from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning, u
 from dask_dca.output import is_url, local_path
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from pandas import DataFrame
 
 _TABLE_ENDINGS: Final = (".csv", ".tsv", ".csv.gz", ".tsv.gz")

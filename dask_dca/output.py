@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dask_dca.engine.files import expand_home, path_text, remove_leftovers, scratch_folder
 from dask_dca.errors import DCAError, ModelFileError, reason_of, unreachable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def is_url(path: str | os.PathLike[str]) -> bool:

@@ -11,13 +11,16 @@ import hashlib
 import importlib
 import json
 import math
+import os
 import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_dca import __version__
 from dask_dca._registry import MODELS
@@ -28,13 +31,7 @@ from dask_dca.models.describe import DESCRIPTION, stored_description
 from dask_dca.models.fitted import as_any_array, check_names, check_shapes, check_values
 from dask_dca.output import atomic_output, file_system, is_url, local_path, store_errors
 
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
-
-    Record = dict[str, Any]
+Record = dict[str, Any]
 
 FITTED: Final = re.compile(r"[A-Za-z]\w*_")
 _FORMAT: Final = 1

@@ -5,15 +5,16 @@ from __future__ import annotations
 import gc
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_dca.anchoring.completion import incomplete_anchors
-from dask_dca.anchoring.hyperplanes import check_solver, covering_anchors, hyperplane_anchors
+from dask_dca.anchoring.hyperplanes import Solver, check_solver, covering_anchors, hyperplane_anchors
 from dask_dca.anchoring.library import library_anchors
 from dask_dca.anchoring.literal import paper_anchors
-from dask_dca.anchoring.parameters import Settings, check_count, check_settings, open_beside
+from dask_dca.anchoring.parameters import AnchorResult, Settings, check_count, check_settings, open_beside
 from dask_dca.anchoring.robust import check_known, robust_anchors, robust_votes
 from dask_dca.anchoring.views import ColumnViews, check_views, paper_anchors_of_views
 from dask_dca.engine.advice import in_terms_of
@@ -24,13 +25,7 @@ from dask_dca.engine.rows import Rows, as_rows, mark_missing
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.weights import weigh_rows
 from dask_dca.errors import UNWEIGHTED, InvalidInputError, InvalidParameterError, MissingEntriesError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dask_dca.anchoring.hyperplanes import Solver
-    from dask_dca.anchoring.parameters import AnchorResult
-    from dask_dca.geometry.votes import VoteHistogram
+from dask_dca.geometry.votes import VoteHistogram
 
 _NO_RULE: Final = "method='paper' needs the number of anchors: pass an integer instead of 'auto'"
 

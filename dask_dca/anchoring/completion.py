@@ -5,20 +5,21 @@ The model is fitted to a sample. Anchors are found by the divide step on posteri
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from scipy import sparse
 
 from dask_dca.anchoring.divide import Directions
-from dask_dca.anchoring.parameters import certify, evaluation_rows
+from dask_dca.anchoring.parameters import AnchorResult, Settings, certify, evaluation_rows
 from dask_dca.anchoring.preprocess import reference_axis
 from dask_dca.anchoring.robust import subproblem_count
 from dask_dca.engine.advice import in_terms_of
-from dask_dca.engine.passes import Pass, map_rows, run_pass
-from dask_dca.engine.rows import as_rows
+from dask_dca.engine.passes import Pass, Run, map_rows, run_pass
+from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sampling import call, fetch_rows, hold_rows_and_count, spread_rows
 from dask_dca.engine.tiles import Reading, RowCounts, clip_rounding, require_size, require_squares, tiles
 from dask_dca.engine.types import Summed, add_parts
@@ -32,6 +33,7 @@ from dask_dca.errors import (
     without_columns,
 )
 from dask_dca.geometry import votes
+from dask_dca.geometry.arrays import Floats, Mask, Numbers
 from dask_dca.geometry.exact import Workspace, piecewise_matmul, power_of_two
 from dask_dca.geometry.low_rank import (
     LowRank,
@@ -43,14 +45,6 @@ from dask_dca.geometry.low_rank import (
     posterior_means_of_tile,
 )
 from dask_dca.geometry.solvers import successive_projection
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from dask_dca.anchoring.parameters import AnchorResult, Settings
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats, Mask, Numbers
 
 # observed entries per parameter of a model below which a warning is given: missing at random, missing in blocks
 _MIN_ENTRIES_PER_PARAMETER: Final = (2.0, 5.0)

@@ -6,33 +6,26 @@ any number of workers give the same bits.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_dca.engine.entry import OwnCaches
-from dask_dca.engine.passes import Pass, plane_groups, run_pass, step
+from dask_dca.engine.passes import Pass, PlaneGroup, Run, plane_groups, run_pass, step
+from dask_dca.engine.rows import Rows
 from dask_dca.engine.tiles import Reading, RowCounts, clip_rounding, count_unusable, slabs, tiles
 from dask_dca.engine.types import Groups, add_parts
 from dask_dca.geometry import planes, votes
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.geometry.exact import Workspace
 from dask_dca.geometry.moments import SubspaceCoordinates, coordinates, scale_in_place
 from dask_dca.geometry.outlying import MAX_OUTLYING_ROWS, Outlying, find_outlying_rows
-from dask_dca.geometry.screening import approximate_positions, prepare_screen, surviving_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from dask_dca.engine.passes import PlaneGroup, Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.geometry.screening import Screen
-    from dask_dca.geometry.votes import VoteHistogram
-
+from dask_dca.geometry.screening import Screen, approximate_positions, prepare_screen, surviving_rows
+from dask_dca.geometry.votes import VoteHistogram
 
 _EXACT_ROWS: Final = 1024  # rows that are compared exactly at a time
 _MAX_BROUGHT_BYTES: Final = 2**24  # bytes of extreme rows that a pass may return with its result

@@ -12,16 +12,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from dask_dca.anchoring.divide import Directions, divide
+from dask_dca.anchoring.divide import Directions, Divided, divide
 from dask_dca.anchoring.literal import n_planes, select_by_votes
-from dask_dca.anchoring.parameters import certify, check_integer, evaluation_rows
-from dask_dca.anchoring.preprocess import prepare_subspaces, spectral_counts
-from dask_dca.engine.passes import Pass, run_pass, step
+from dask_dca.anchoring.parameters import AnchorResult, Settings, certify, check_integer, evaluation_rows
+from dask_dca.anchoring.preprocess import Preprocessed, prepare_subspaces, spectral_counts
+from dask_dca.engine.passes import Pass, Run, run_pass, step
 from dask_dca.engine.process import one_blas_thread
 from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sampling import fetch_rows, spread_rows
@@ -29,19 +30,10 @@ from dask_dca.engine.tiles import require_finite, tiles
 from dask_dca.engine.types import stack_parts
 from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError, warn
 from dask_dca.geometry import planes, solvers, votes
+from dask_dca.geometry.arrays import Floats, Numbers
+from dask_dca.geometry.moments import Subspace, SubspaceCoordinates
 from dask_dca.geometry.separation import COVERING_SOLVERS, covering_rows, prepare_cone
 from dask_dca.geometry.solvers import SOLVERS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dask_dca.anchoring.divide import Divided
-    from dask_dca.anchoring.parameters import AnchorResult, Settings
-    from dask_dca.anchoring.preprocess import Preprocessed
-    from dask_dca.engine.passes import Run
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.geometry.moments import Subspace, SubspaceCoordinates
-
 
 Solver = str | Callable[..., Any]
 _N_TASKS: Final = 64  # number of tasks that the sub-problems are distributed over

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,12 +15,9 @@ from dask_dca.engine.rows import as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.tiles import even_tiles, require_finite, tile_height
 from dask_dca.errors import InvalidParameterError
+from dask_dca.geometry.arrays import Floats
 from dask_dca.geometry.membership import points_in_cone
 from dask_dca.geometry.separation import Cone, prepare_cone
-
-if TYPE_CHECKING:
-    from dask_dca.geometry.arrays import Floats
-
 
 _MAX_PLANES: Final = 10_000  # greatest number of random planes
 _MIN_TOLERANCE: Final = 1e-9  # default tolerance, if `_ROUNDING_UNITS` is not more

@@ -8,32 +8,25 @@ likelihood, and Cramer-Rao bound, IEEE Transactions on Acoustics 37, 1989, compa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dask_dca.anchoring.parameters import certify, evaluation_rows
+from dask_dca.anchoring.parameters import AnchorResult, Settings, certify, evaluation_rows
 from dask_dca.anchoring.preprocess import prepare_subspaces, spectral_counts
-from dask_dca.anchoring.robust import collect_votes, fetch_known
-from dask_dca.engine.passes import step
+from dask_dca.anchoring.robust import Known, Voted, collect_votes, fetch_known
+from dask_dca.engine.passes import Run, step
+from dask_dca.engine.rows import Rows
 from dask_dca.errors import IncompleteLibraryWarning, InvalidParameterError, warn
 from dask_dca.geometry import votes
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.geometry.moments import coordinates, feature_offsets, huber_weights, ratios
 from dask_dca.geometry.nnls import nonnegative_coefficients
 from dask_dca.geometry.planes import binary_scale
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from dask_dca.anchoring.parameters import AnchorResult, Settings
-    from dask_dca.anchoring.robust import Known, Voted
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats, Numbers
 
 _MAX_SWEEPS: Final = 20  # greatest number of sweeps of swaps
 _LOSS_TOL: Final = 1e-9  # relative decrease of the loss below which a swap is not made

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dask_dca.anchoring.parameters import certify, evaluation_rows
+from dask_dca.anchoring.parameters import AnchorResult, Settings, certify, evaluation_rows
 from dask_dca.engine.graphs import as_dask
-from dask_dca.engine.passes import Pass, plane_groups, run_pass, step
+from dask_dca.engine.passes import Pass, PlaneGroup, Run, plane_groups, run_pass, step
+from dask_dca.engine.rows import Rows
 from dask_dca.engine.sampling import fetch_rows, spread_rows
 from dask_dca.engine.tiles import RowCounts, clip_rounding, count_unusable, require_finite, tiles
 from dask_dca.engine.types import Groups, add_parts
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, warn
 from dask_dca.geometry import planes, votes
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.geometry.votes import ArgBest
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from dask_dca.anchoring.parameters import AnchorResult, Settings
-    from dask_dca.engine.passes import PlaneGroup, Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats, Numbers
-
 
 _CUT_ENTRIES: Final = 2**17  # angles that are computed at once: rows times planes
 _SAMPLE_RUNS: Final = (32, 8)  # number and length of runs of rows, for the mean direction that angles are signed by

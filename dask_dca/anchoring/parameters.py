@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_dca.engine.advice import Form, in_terms_of, refuse_other_names
-from dask_dca.engine.rows import as_rows
+from dask_dca.engine.rows import Rows, as_rows
+from dask_dca.engine.tiles import RowCounts
 from dask_dca.errors import InvalidInputError, InvalidParameterError
+from dask_dca.geometry.arrays import Floats, Numbers
+from dask_dca.geometry.low_rank import LowRank
 from dask_dca.geometry.planes import PAIR_ENSEMBLE, check_ensemble
 from dask_dca.geometry.votes import wilson_bounds
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dask_dca.engine.rows import Rows
-    from dask_dca.engine.tiles import RowCounts
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.geometry.low_rank import LowRank
 
 _MIN_EVALUATION_ROWS: Final = 2**7  # rows that models are evaluated on, even if they have more entries
 _MAX_EVALUATION_ROWS: Final = 2**11

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dask_dca.engine.passes import Pass, run_pass, step
+from dask_dca.engine.passes import Pass, Run, run_pass, step
+from dask_dca.engine.rows import Rows
 from dask_dca.engine.sampling import fetch_rows, sample_rows, spread_rows
 from dask_dca.engine.tiles import Reading, RowCounts, usable_tiles
 from dask_dca.engine.types import add_parts
 from dask_dca.engine.weights import draw_rows
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry import evenness, moments
-from dask_dca.geometry.moments import SubspaceCoordinates, ratios, robust_center, subspace_frame
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.geometry.moments import Moments, Subspace
-    from dask_dca.geometry.outlying import Outlying
-
+from dask_dca.geometry.arrays import Floats, Numbers
+from dask_dca.geometry.moments import Moments, Subspace, SubspaceCoordinates, ratios, robust_center, subspace_frame
+from dask_dca.geometry.outlying import Outlying
 
 _SAMPLE_RUNS: Final = (32, 64)  # number of runs of rows that centre and radius are computed from, and their length
 _MIN_MOMENT_RUNS: Final = 32  # least number of runs of rows that the subspace is computed from

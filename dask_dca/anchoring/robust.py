@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dask_dca.anchoring.divide import Directions, divide
-from dask_dca.anchoring.parameters import certify, evaluation_rows, open_beside
-from dask_dca.anchoring.preprocess import prepare_subspaces, spectral_counts
+from dask_dca.anchoring.divide import Directions, Divided, divide
+from dask_dca.anchoring.parameters import AnchorResult, Settings, certify, evaluation_rows, open_beside
+from dask_dca.anchoring.preprocess import Preprocessed, Subspaces, prepare_subspaces, spectral_counts
 from dask_dca.engine.advice import is_matrix
 from dask_dca.engine.cubes import Cube
 from dask_dca.engine.graphs import as_dask
@@ -19,17 +20,9 @@ from dask_dca.engine.rows import Rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.errors import FewerAnchorsWarning, InvalidParameterError, NotPointedWarning, warn
 from dask_dca.geometry import moments, outlying, solvers, votes
-from dask_dca.geometry.moments import POSITION_BITS, coordinates, residual_energy
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dask_dca.anchoring.divide import Divided
-    from dask_dca.anchoring.parameters import AnchorResult, Settings
-    from dask_dca.anchoring.preprocess import Preprocessed, Subspaces
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.geometry.moments import SubspaceCoordinates
-    from dask_dca.geometry.votes import VoteHistogram
+from dask_dca.geometry.arrays import Floats, Numbers
+from dask_dca.geometry.moments import POSITION_BITS, SubspaceCoordinates, coordinates, residual_energy
+from dask_dca.geometry.votes import VoteHistogram
 
 
 @dataclass(frozen=True)

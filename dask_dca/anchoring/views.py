@@ -7,22 +7,27 @@ formed, only their coordinates on the planes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_dca.anchoring.literal import n_planes, select_by_votes
-from dask_dca.anchoring.parameters import evaluation_rows
-from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.anchoring.parameters import AnchorResult, Settings, evaluation_rows
+from dask_dca.engine.passes import Pass, Run, run_pass
+from dask_dca.engine.rows import Rows
 from dask_dca.engine.sampling import spread_rows
 from dask_dca.engine.tiles import require_squares, tiles
 from dask_dca.engine.types import add_parts
 from dask_dca.errors import InvalidParameterError
 from dask_dca.geometry import exact
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.geometry.nnls import nonnegative_from_gram
 from dask_dca.geometry.planes import (
     PAIR_ENSEMBLE,
+    Axes,
     child_seeds,
     cosine_keys,
     draw_axes,
@@ -38,18 +43,7 @@ from dask_dca.geometry.planes import (
 )
 from dask_dca.geometry.votes import ArgBest, count_votes
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from dask_dca.anchoring.parameters import AnchorResult, Settings
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.geometry.planes import Axes
-
-    Three = tuple[Floats, Floats, Floats]
+Three = tuple[Floats, Floats, Floats]
 
 _N_VIEWS: Final = 3
 _CUT_ENTRIES: Final = 2**17  # coordinates that are computed at once: rows times axes

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_dca.anchoring.anchors import find_anchors
 from dask_dca.anchoring.in_cone import in_cone
-from dask_dca.cli.clusters import connected
+from dask_dca.anchoring.parameters import AnchorResult
+from dask_dca.cli.clusters import Cluster, connected
 from dask_dca.cli.jobs import deliver, open_input
 from dask_dca.cli.results import check_result
 from dask_dca.engine.advice import refuse_other_names
@@ -19,12 +21,6 @@ from dask_dca.inputs import names_code, open_data, read_named_rows, reorder_code
 from dask_dca.models.describe import RECORD, vote_facts, vote_table
 from dask_dca.output import check_no_overlap, is_url, local_path
 from dask_dca.store import load_model
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dask_dca.anchoring.parameters import AnchorResult
-    from dask_dca.cli.clusters import Cluster
 
 _MAX_LISTED_NAMES: Final = 5  # maximum number of equivalent library rows that are listed by name
 

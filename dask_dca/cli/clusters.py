@@ -9,18 +9,16 @@ import signal
 import socket
 import sys
 import warnings
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from dask_dca.engine.computing import require_package
 from dask_dca.engine.files import require_regular
 from dask_dca.errors import InvalidParameterError, reason_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _CONNECT_TIMEOUT: Final = 10  # seconds to wait for a scheduler's answer
 # By default malloc returns large arrays to the system at once, which costs more than the arithmetic on them.

@@ -7,18 +7,16 @@ import inspect
 import os
 import re
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
-from dask_dca._registry import MODELS
+from dask_dca._registry import MODELS, Model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dask_dca._registry import Model
     from dask_dca.cli.clusters import Cluster
 
 

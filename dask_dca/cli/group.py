@@ -10,15 +10,13 @@ import signal
 import sys
 import threading
 import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
 from dask_dca.errors import without_secrets
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 # s3fs retries five times, and botocore as often each time, which takes minutes for a store that does not answer. The
 # user's settings (~/.config/fsspec, FSSPEC_S3) take precedence over these.

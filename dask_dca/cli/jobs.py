@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from dask.system import CPU_COUNT
@@ -15,7 +16,7 @@ from dask.system import CPU_COUNT
 import dask_dca
 from dask_dca._registry import MODELS
 from dask_dca.anchoring.parameters import check_count
-from dask_dca.cli.clusters import connected
+from dask_dca.cli.clusters import Cluster, connected
 from dask_dca.cli.results import OpenedCube, check_result, cube_of_model, file_ending, open_cube, row_result, write_file
 from dask_dca.engine.advice import refuse_other_names
 from dask_dca.engine.computing import announce, is_interactive, killed_worker_error, result_of
@@ -27,11 +28,6 @@ from dask_dca.inputs import Data, names_code, open_data, reorder_code
 from dask_dca.models.sequences import SequenceModel, no_sequences
 from dask_dca.output import atomic_output, check_no_overlap, check_target
 from dask_dca.store import load_model, save_model
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from dask_dca.cli.clusters import Cluster
 
 _DRAIN_SECONDS: Final = 60  # maximum time to wait for running tasks that still write, after a transform is cancelled
 

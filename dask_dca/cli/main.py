@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import click
 
@@ -33,9 +34,6 @@ from dask_dca.cli.commands import (
 )
 from dask_dca.cli.group import Group, command_context, print_line
 from dask_dca.models.describe import describe, model_facts, plain, read_description
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _DATA: Final = (
     "DATA is a zarr array or group (path or URL), Parquet, a .npy file, a table of numbers (.csv, .tsv), or cells "

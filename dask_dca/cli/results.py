@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_dca.cli.commands import ROW_RESULTS
 from dask_dca.engine.cubes import VARIABLE, column_names
@@ -16,11 +18,6 @@ from dask_dca.engine.stores import check_array, open_npy, open_store
 from dask_dca.errors import DCAError, InvalidInputError, InvalidParameterError
 from dask_dca.inputs import Data
 from dask_dca.output import atomic_file, check_target, is_url, local_path
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from numpy.typing import NDArray
 
 _FEATURE_RESULTS: Final = ("predict", "impute")  # methods whose columns are the features of the data
 

@@ -5,22 +5,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
 from dask_dca.errors import ModelFileError
 from dask_dca.output import atomic_output, local_path
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 SHAPE: Final = (200, 200)  # pixels
 _PURE_PIXELS: Final = 3  # pure pixels of each mineral

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from dask_dca.engine.cubes import Cube
@@ -19,11 +21,6 @@ from dask_dca.engine.files import reader_of
 from dask_dca.engine.stores import CsrGroup, is_a, open_array
 from dask_dca.engine.tables import is_foreign_table, is_number, is_table
 from dask_dca.errors import CLIP, DROP, FILL, MARK, InvalidInputError, NotNumbersError, naming_columns
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
 
 _MARKED_TABLE: Final = "X = X.replace([np.inf, -np.inf], np.nan)"
 _FINITE_SUMS: Final = "np.isfinite(np.ravel(X.sum(axis=1)))"

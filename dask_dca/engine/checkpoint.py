@@ -16,20 +16,17 @@ import json
 import math
 import re
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_dca.engine.files import is_scratch, require_regular, scratch_folder
 from dask_dca.engine.fingerprint import Fingerprint, changed_rows, n_ranges
 from dask_dca.errors import CheckpointError, CheckpointWarning, unreachable, warn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
 
 _PACKAGES: Final = ("dask_dca.geometry.", "dask_dca.engine.", "dask_dca.anchoring.", "dask_dca.models.")
 _DTYPE_KINDS: Final = "biuf"  # kinds of arrays that are written

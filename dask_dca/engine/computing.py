@@ -9,6 +9,7 @@ import contextlib
 import pkgutil
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakKeyDictionary
@@ -20,15 +21,13 @@ from dask.utils import format_bytes, key_split
 from dask_dca.engine.entry import align_arrays, array_bytes, own_worker
 from dask_dca.engine.process import one_blas_thread
 from dask_dca.engine.stores import is_a
+from dask_dca.engine.types import Run
 from dask_dca.errors import ClusterError, ClusterWarning, InvalidInputError, warn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from dask.delayed import Delayed
 
     from dask_dca.engine.rows import Rows
-    from dask_dca.engine.types import Run
 
 _SYNCHRONOUS: Final = ("sync", "synchronous", "single-threaded")  # names of Dask's scheduler without threads
 _LOCAL_SCHEDULERS: Final = (*_SYNCHRONOUS, "threads", "threading", "processes", "multiprocessing")

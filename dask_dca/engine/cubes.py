@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from numpy.typing import NDArray
 
 from dask_dca.engine.stores import is_a
 from dask_dca.errors import InvalidInputError, InvalidParameterError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
 
 _PLACES: Final = frozenset({"x", "y", "z", "lat", "lon", "latitude", "longitude", "time"})  # dimensions of rows, mostly
 

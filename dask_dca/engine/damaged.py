@@ -8,13 +8,11 @@ from __future__ import annotations
 import math
 import os
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _COPY_AGAIN: Final = "copy it again from where it came, or write it again"
 _HDF5: Final = b"\x89HDF\r\n\x1a\n"

@@ -15,6 +15,7 @@ import dataclasses
 import sys
 import threading
 import weakref
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,20 +24,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import numpy as np
 from dask.task_spec import DataNode, Task, TaskRef
+from numpy.typing import NDArray
 from scipy import sparse
 
 from dask_dca.engine.process import numpy_defaults, one_blas_thread, reuse_freed_memory
 from dask_dca.engine.stores import read_rows
-from dask_dca.engine.types import Window
+from dask_dca.engine.types import Halo, Pass, Window
 from dask_dca.errors import InvalidInputError, NotNumbersError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
     from dask_dca.engine.rows import Rows
-    from dask_dca.engine.types import Halo, Pass
 
 _CONVERSIONS: Final = {  # by kind of dtype, what turns entries into numbers
     "M": "(X - X.min()) / numpy.timedelta64(1, 's') for seconds",

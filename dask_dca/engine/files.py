@@ -15,14 +15,12 @@ import stat
 import sys
 import uuid
 import zipfile
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from dask_dca.errors import InvalidInputError, InvalidParameterError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 SHARE: Final = "pass a path or URL that all workers share, and keep it until results are computed"
 _HOME: Final = "~"

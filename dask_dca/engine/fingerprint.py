@@ -6,22 +6,19 @@ fingerprint depends neither on blocks, nor on their order, nor on the dtype of t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from dask_dca.engine.types import Pass, Window, add_parts
 from dask_dca.geometry.planes import child_seeds
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    Hashes = NDArray[np.uint64]
+Hashes = NDArray[np.uint64]
 
 _MAX_RANGES: Final = 4096  # greatest number of ranges of rows
 

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import uuid
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from traceback import clear_frames
@@ -19,19 +20,14 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.optimization import cull
 from dask.task_spec import Alias, DataNode, List, Task, TaskRef
+from numpy.typing import NDArray
 
 from dask_dca.engine.computing import task_threads
-from dask_dca.engine.entry import add_zarr_tasks, block_reader, bundle_blocks, check_blocks, run_task
-from dask_dca.engine.types import Window, rounded_weights, stack_columns, window_of
+from dask_dca.engine.entry import Declared, add_zarr_tasks, block_reader, bundle_blocks, check_blocks, run_task
+from dask_dca.engine.types import Halo, Pass, Window, rounded_weights, stack_columns, window_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from dask_dca.engine.entry import Declared
     from dask_dca.engine.rows import Rows
-    from dask_dca.engine.types import Halo, Pass
 
 _FAN_IN: Final = 8  # values that one task merges
 

@@ -7,9 +7,10 @@ block, in which loading and kernel are fused, and a tree of merge tasks.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 from dask.base import tokenize
@@ -17,8 +18,10 @@ from dask.delayed import Delayed, delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.layers import ArraySliceDep
 from dask.task_spec import Alias
+from numpy.typing import NDArray
 
 from dask_dca.engine.advice import Form, WithErrorContext, in_terms_of
+from dask_dca.engine.checkpoint import Checkpoint
 from dask_dca.engine.computing import (
     compute_delayed,
     compute_with_state,
@@ -27,24 +30,15 @@ from dask_dca.engine.computing import (
     task_threads,
 )
 from dask_dca.engine.cubes import labelled
-from dask_dca.engine.entry import array_bytes, as_sent, check_blocks, run_task
+from dask_dca.engine.entry import Declared, array_bytes, as_sent, check_blocks, run_task
 from dask_dca.engine.fingerprint import fingerprint_pass, with_fingerprint
 from dask_dca.engine.graphs import add_merge_tasks, array_of_parts, block_tasks, identity, with_weights
 from dask_dca.engine.process import numpy_defaults
+from dask_dca.engine.rows import Rows
+from dask_dca.engine.types import Halo, Window, stack_parts
 from dask_dca.engine.types import Pass as Pass
 from dask_dca.engine.types import Reads as Reads
 from dask_dca.engine.types import Run as Run
-from dask_dca.engine.types import Window, stack_parts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from dask_dca.engine.checkpoint import Checkpoint
-    from dask_dca.engine.entry import Declared
-    from dask_dca.engine.rows import Rows
-    from dask_dca.engine.types import Halo
 
 # least number of planes of a group: with fewer, the overhead per tile of rows costs more than it saves (S13)
 _MIN_GROUP_PLANES: Final = 256

@@ -12,17 +12,15 @@ import functools
 import re
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import scipy.linalg  # noqa: F401  its BLAS and NumPy's are loaded before the controllers are looked up
 from threadpoolctl import ThreadpoolController
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 # NumPy's defaults, as a decorator: underflow is harmless, other floating-point errors are warned of
 numpy_defaults: Final = np.errstate(divide="warn", over="warn", under="ignore", invalid="warn")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from dask_dca.engine.advice import Form, as_numbers, form_of, refuse_shape
@@ -16,12 +17,8 @@ from dask_dca.engine.entry import Declared, require_real, to_plain
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.stores import CsrGroup, Packed, is_a, open_array
 from dask_dca.engine.tables import is_foreign_table, is_table, numeric_table, to_pandas_table
+from dask_dca.engine.types import Weights
 from dask_dca.errors import InvalidInputError, InvalidParameterError, PerformanceWarning, warn
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dask_dca.engine.types import Weights
 
 _BLOCK_BYTES: Final = 2**26  # smaller zarr chunks are joined to blocks of about this size
 _MAX_BLOCKS: Final = 2**21  # greatest number of blocks of a zarr array

@@ -12,10 +12,11 @@ Which rows are sampled depends on the number of rows alone, not on chunks.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 from dask.base import is_dask_collection
@@ -27,20 +28,13 @@ from dask_dca.engine.advice import in_terms_of
 from dask_dca.engine.computing import compute_and_persist, compute_delayed, compute_with_state, task_threads
 from dask_dca.engine.entry import array_bytes, as_sent, run_task
 from dask_dca.engine.graphs import add_merge_tree, array_of_parts, as_dask, block_tasks, state_tasks, with_weights
-from dask_dca.engine.passes import Pass, delayed_pass, run_pass, step
-from dask_dca.engine.rows import as_rows
+from dask_dca.engine.passes import Pass, Run, delayed_pass, run_pass, step
+from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.tiles import RowCounts, clip_rounding, require_finite, take_rows, tiles
 from dask_dca.engine.types import stack_parts
 from dask_dca.errors import kept_warnings, warn
 from dask_dca.geometry import planes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats, Numbers
-
+from dask_dca.geometry.arrays import Floats, Numbers
 
 _DOUBLE: Final = np.dtype(np.float64)
 _MAX_PERSISTED_BYTES: Final = 2**28  # greatest size of rows that are persisted on the cluster between passes

@@ -29,22 +29,17 @@ Pairs of successive frames need no pieces, only a pass with `Halo(after=1)`, and
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from dask_dca.engine.advice import array_per_row
 from dask_dca.engine.tiles import even_tiles, require_squares, tile_height
-from dask_dca.engine.types import Halo
+from dask_dca.engine.types import Halo, Window
 from dask_dca.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from dask_dca.engine.types import Window
-    from dask_dca.geometry.arrays import Floats, Mask, Numbers
-
+from dask_dca.geometry.arrays import Floats, Mask, Numbers
 
 _PIECE_MULTIPLE: Final = 64  # batches have a multiple of this many pieces, so that BLAS kernels have no remainder
 _MAX_BATCH_FRAMES: Final = 2**12  # frames of a batch, unless `_PIECE_MULTIPLE` pieces have more

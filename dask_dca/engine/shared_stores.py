@@ -8,6 +8,7 @@ process that reads or writes a chunk, and again wherever a chunk is missing.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,8 +20,6 @@ from dask_dca.engine.files import SHARE, require_regular, this_process
 from dask_dca.errors import InvalidInputError, MissingChunksWarning, warn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from zarr.abc.store import ByteRequest
     from zarr.core.buffer import Buffer, BufferPrototype
 

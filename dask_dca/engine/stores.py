@@ -11,9 +11,10 @@ import base64
 import os
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from dask_dca.engine.damaged import damage_of
@@ -27,9 +28,6 @@ from dask_dca.engine.files import (
     this_process,
 )
 from dask_dca.errors import DCAError, InvalidInputError, MissingChunksWarning, reason_of, unreachable
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _BLOCK_BYTES: Final = 2**26  # bytes of a block of a .npy file
 _MAX_NAMES: Final = 10**8  # greatest number of column names that are read

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 
 from dask_dca.engine.stores import is_a
 from dask_dca.errors import InvalidInputError, NotNumbersError, reason_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _INSPECTED_ROWS: Final = 20  # rows of a table that are inspected for messages
 _IN_CODE: Final = re.compile(r"\bX\b(?! (?:are|is) )")

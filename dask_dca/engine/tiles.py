@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from dask.sizeof import sizeof
+from numpy.typing import NDArray
 from scipy import sparse
 
 from dask_dca.engine.types import Summed
 from dask_dca.errors import CLIP, DROP, MARK, InvalidInputError, MissingEntriesError, NotFiniteError
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.geometry.moments import UNEVEN, Evenness, scale_in_place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from dask_dca.geometry.arrays import Floats, Numbers
-
 
 MAX_SQUARABLE: Final = 2.0**504  # 5e151: greatest entry whose squares can be summed
 # 2e-140: least value of the greatest entry: a millionth of its square must not underflow

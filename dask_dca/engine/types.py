@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
     from dask_dca.engine.checkpoint import Checkpoint
 
 

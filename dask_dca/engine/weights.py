@@ -7,9 +7,10 @@ times. Passes that sum over all rows (`Pass(weighted=True)`) receive the weights
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from dask_dca.engine.advice import array_per_row
@@ -18,19 +19,13 @@ from dask_dca.engine.entry import to_plain
 from dask_dca.engine.fingerprint import column_keys, hash_of_rows, weigh_values
 from dask_dca.engine.graphs import as_dask
 from dask_dca.engine.passes import Pass, Run, run_pass
-from dask_dca.engine.rows import as_rows
+from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sampling import spread_rows
 from dask_dca.engine.stores import is_a
 from dask_dca.engine.types import Weights, stack_parts
 from dask_dca.errors import InvalidInputError
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.geometry.exact import power_of_two
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats, Numbers
-
 
 _RELATIVE_UNIT: Final = 2.0**-20  # weights are rounded to this share of the greatest one, so that sums are exact
 _MIN_TOTAL: Final = 0.5  # least sum of weights

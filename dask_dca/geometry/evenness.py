@@ -6,14 +6,12 @@ to reach further. Where most of the variance of heights is noise, heights near t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from dask_dca.geometry.arrays import Floats
 from dask_dca.geometry.moments import UNEVEN, Evenness, top_eigenpairs
-
-if TYPE_CHECKING:
-    from dask_dca.geometry.arrays import Floats
 
 _MAX_SAMPLE_SHAPE: Final = (512, 2048)  # rows and features that the noise is estimated from
 _MAX_VARIANCE_RATIO: Final = 2.0  # even heights have at most this multiple of the variance that noise explains

@@ -9,20 +9,17 @@ computed in pieces of a fixed number of rows.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from dask_dca.geometry.arrays import Floats
 
-    from numpy.typing import ArrayLike, NDArray
-
-    from dask_dca.geometry.arrays import Floats
-
-    Weights = Floats | NDArray[np.bool_]
+Weights = Floats | NDArray[np.bool_]
 
 EXACT_LIMIT: Final = 2.0**52  # sums of integers up to this are exact
 _DIGIT_BITS: Final = 20  # bits of a digit

@@ -7,23 +7,18 @@ Ilin and Raiko, Practical approaches to principal component analysis in the pres
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_dca.geometry import planes
+from dask_dca.geometry.arrays import Floats, Mask
 from dask_dca.geometry.exact import Workspace, piecewise_matmul, power_of_two
 from dask_dca.geometry.moments import top_eigenpairs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from dask_dca.geometry.arrays import Floats, Mask
-
 
 _MAX_ITER: Final = 15  # steps of expectation maximization
 _TOL: Final = 1e-4  # change of the log noise variance at which the steps end

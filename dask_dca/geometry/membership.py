@@ -9,21 +9,18 @@ for the few where that fails.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dask_dca.geometry.arrays import Floats, Mask
 from dask_dca.geometry.exact import PIECE_ROWS, padded
 from dask_dca.geometry.nnls import coefficients_row_by_row, exchange_supports
 from dask_dca.geometry.planes import binary_scale
 from dask_dca.geometry.separation import Cone, prove_outside
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dask_dca.geometry.arrays import Floats, Mask
-
-    Numbers = NDArray[np.intp]
+Numbers = NDArray[np.intp]
 
 _STEPS_PER_ROUND: Final = 6  # projected gradient steps of a round
 _N_ROUNDS: Final = (4, 8)  # number of rounds where undecided points may be left, and where every point must be decided

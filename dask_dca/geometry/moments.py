@@ -12,17 +12,14 @@ its tile or on the number of threads.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
+from dask_dca.geometry.arrays import Floats
 from dask_dca.geometry.exact import EXACT_LIMIT
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from dask_dca.geometry.arrays import Floats
 
 _SUM_BITS: Final = 52  # bits of an exact sum of integers
 _MIN_ENERGY: Final = 2.0**-900  # least squared Huber radius: its inverse can be squared

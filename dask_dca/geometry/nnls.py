@@ -11,25 +11,21 @@ Generators G and rows X are reduced to `root` (r, k) and targets z (n, r) with r
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy import linalg, sparse
 from scipy.optimize import nnls
 
+from dask_dca.geometry.arrays import Floats, Mask
 from dask_dca.geometry.exact import piecewise_matmul
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from dask_dca.geometry.arrays import Floats, Mask
-
-    Indices = NDArray[np.intp]
-    Projection = Callable[["Problem", Floats, Mask], tuple[Floats, Floats]]
+Indices = NDArray[np.intp]
+Projection = Callable[["Problem", Floats, Mask], tuple[Floats, Floats]]
 
 _SLAB_BYTES: Final = 2**25  # approximate temporary memory of one slab of rows
 _SPLITTING_STEPS: Final = 12  # Douglas-Rachford steps that predict which coefficients are zero

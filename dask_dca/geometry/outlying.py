@@ -8,24 +8,21 @@ noise and of outliers have no direction in common, and those of a failing sensor
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.geometry.moments import (
     ENTRY_BITS,
+    SubspaceCoordinates,
     heights,
     ratios,
     residual_rounding,
     scale_in_place,
     subspace_residuals,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.geometry.moments import SubspaceCoordinates
 
 MAX_OUTLYING_ROWS: Final = 64  # rows that an `Outlying` keeps
 _MIN_ROWS: Final = 8  # fewer outlying rows determine no common direction

@@ -13,19 +13,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import ndtri
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from dask_dca.geometry.arrays import Floats, Numbers
 
-    from dask_dca.geometry.arrays import Floats, Numbers
-
-    Pairs: TypeAlias = Floats | Numbers | sparse.csr_array
-    Axes: TypeAlias = "tuple[Pairs, Pairs] | PairAxes"
+Pairs: TypeAlias = Floats | Numbers | sparse.csr_array
+Axes: TypeAlias = "tuple[Pairs, Pairs] | PairAxes"
 
 Ensemble = Literal["mixed", "row-space", "whitened", "gaussian", "sparse", "unit", "data"]
 ENSEMBLES: Final[tuple[str, ...]] = get_args(Ensemble)

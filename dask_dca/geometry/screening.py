@@ -6,35 +6,30 @@ the magnitudes, where u is the unit roundoff; by the Cauchy-Schwarz inequality t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dask_dca.geometry.arrays import Floats
 from dask_dca.geometry.exact import EXACT_LIMIT, Workspace
 from dask_dca.geometry.moments import (
     BASIS_BITS,
     ENTRY_BITS,
     MIN_HEIGHT,
     POSITION_BITS,
+    SubspaceCoordinates,
     basis_and_centre,
     noise_weight,
     residual_rounding,
     shrink_positions,
 )
 from dask_dca.geometry.outlying import residual_weights, rounding_energy
-from dask_dca.geometry.votes import MAX_DIRECTION_LENGTH, groups_by_threshold
+from dask_dca.geometry.votes import MAX_DIRECTION_LENGTH, ArgBest, groups_by_threshold
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from dask_dca.geometry.arrays import Floats
-    from dask_dca.geometry.moments import SubspaceCoordinates
-    from dask_dca.geometry.votes import ArgBest
-
-    Singles = NDArray[np.float32]
+Singles = NDArray[np.float32]
 
 _TILE_ENTRIES: Final = 2**18  # entries of the rows that are multiplied at once
 # least height of a row that is screened: the squares of its entries do not underflow

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import comb
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.spatial import ConvexHull, QhullError
 from scipy.special import ndtri
 
+from dask_dca.geometry.arrays import Floats, Mask, Numbers
 from dask_dca.geometry.nnls import coefficients_row_by_row, cone_residuals, simplex_coefficients
 from dask_dca.geometry.planes import binary_scale, child_seeds, uniforms
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from dask_dca.geometry.arrays import Floats, Mask, Numbers
-
 
 _MIN_MEAN_COSINE: Final = 0.05  # least cosine of the mean generator to all generators at which it serves as the axis
 _MIN_MARGIN: Final = 1e-8  # least cosine of the axis to a generator up to which a cone counts as not pointed

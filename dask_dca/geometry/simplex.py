@@ -21,21 +21,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.interpolate import CubicHermiteSpline
 from scipy.optimize import minimize
 from scipy.special import gammaln, pbdv
 
+from dask_dca.geometry.arrays import Floats, Mask
 from dask_dca.geometry.exact import Workspace
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dask_dca.geometry.arrays import Floats, Mask
-
-    Reals = NDArray[np.floating]
+Reals = NDArray[np.floating]
 
 SLAB_ROWS: Final = 2048  # targets per slab; parts of a multiple of it have the same bits as the whole
 _MAX_NEWTON_STEPS: Final = 20  # greatest number of Newton steps; three or four are usual

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import linprog
 from scipy.spatial import ConvexHull, QhullError
 
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.geometry.membership import points_in_cone
 from dask_dca.geometry.nnls import cone_residuals
 from dask_dca.geometry.planes import binary_scale
 from dask_dca.geometry.separation import prepare_cone, unit_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import ArrayLike
-
-    from dask_dca.geometry.arrays import Floats, Numbers
-
 
 XRAY_RULES: Final = ("max", "dist", "rand")
 SOLVERS: Final = ("spa", "xray", "xray-dist", "xray-rand", "lp", "greedy")

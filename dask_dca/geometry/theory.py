@@ -7,20 +7,15 @@ are the vertices of a polygon or polytope in it, and a random plane becomes a ra
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.geometry.planes import child_seeds, uniforms
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import ArrayLike
-
-    from dask_dca.geometry.arrays import Floats, Numbers
-
 
 _RANK_TOL: Final = 1e-10  # singular values up to this share of the greatest one count as zero
 _RATIO_TOL: Final = 1e-7  # ratios of weights that differ by up to this share of the greatest one count as equal

@@ -6,17 +6,14 @@ exactly. Of rows with equal heights the one with the lower number is extreme. Me
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from dask_dca.geometry.arrays import Floats, Numbers
+from dask_dca.geometry.arrays import Floats, Numbers
 
 NO_ROW: Final = np.iinfo(np.int64).max  # row number where there is no row: greater than any other
 

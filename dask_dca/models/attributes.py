@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from dask_dca.geometry.arrays import Numbers
 from dask_dca.geometry.low_rank import LowRank
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.fitted import (
@@ -19,9 +20,6 @@ from dask_dca.models.fitted import (
     positive_sum,
     semidefinite,
 )
-
-if TYPE_CHECKING:
-    from dask_dca.geometry.arrays import Numbers
 
 COVARIANCES: Final[dict[str | int, tuple[str, ...]]] = {
     "full": ("parts", "features", "features"),

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, ClassVar, Concatenate, Final, ParamSpec, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dask_dca import __version__
-from dask_dca.anchoring.parameters import check_count, check_integer, check_settings
+from dask_dca.anchoring.parameters import Settings, check_count, check_integer, check_settings
 from dask_dca.engine.advice import Form, form_of, in_terms_of
 from dask_dca.engine.checkpoint import Checkpoint, open_checkpoint
 from dask_dca.engine.cubes import Cube
@@ -23,14 +24,9 @@ from dask_dca.engine.process import numpy_defaults, one_blas_thread
 from dask_dca.engine.rows import Rows, as_rows, check_missing, mark_missing
 from dask_dca.errors import InvalidInputError, InvalidParameterError, without_secrets
 from dask_dca.models.attributes import COMMON
+from dask_dca.models.fitted import Attribute
 from dask_dca.models.foreign import KeywordAdvice
 from dask_dca.models.labelled import as_dataset, check_features, cube_of, keep_features
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from dask_dca.anchoring.parameters import Settings
-    from dask_dca.models.fitted import Attribute
 
 _NEUTRAL_PARAMETERS: Final = ("checkpoint", "retries", "verbose")  # parameters that don't change the result
 FITTED_NAMES: Final = "_names_of_fit"  # attribute that holds the names of the attributes that the last fit set

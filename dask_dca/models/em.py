@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 import numpy as np
 from sklearn.base import clone
 
 from dask_dca.anchoring.parameters import check_integer
 from dask_dca.errors import InvalidParameterError
+from dask_dca.geometry.arrays import Floats
 from dask_dca.models.attributes import COVARIANCES
 from dask_dca.models.fitted import SUM_TOL, definite
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from dask_dca.geometry.arrays import Floats
 
 _FORM_DEPENDENT: Final = ("covariances_", "precisions_")  # attributes whose first dimension depends on the form
 _CLONED_ATTRIBUTES: Final = {"_metadata_request", "_sklearn_output_config"}  # cloned by scikit-learn beside parameters

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_dca.errors import ModelFileError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from numpy.typing import NDArray
-
-    Dims = tuple[str, ...]
+Dims = tuple[str, ...]
 
 SUM_TOL: Final = 1e-6  # tolerance of sums of probabilities
 _MIN_SIZE: Final = 1e-150  # minimum of the greatest entry of rows, whose squares must not underflow

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import difflib
 import functools
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+from collections.abc import Callable, Container
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")

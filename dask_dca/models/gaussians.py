@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg.lapack import dtrtri
 
 from dask_dca.errors import InvalidParameterError
+from dask_dca.geometry.arrays import Floats, Labels
 from dask_dca.models.kmeans import squared_distances
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from dask_dca.geometry.arrays import Floats, Labels
 
 COVARIANCE_TYPES: Final = ("full", "tied", "diag", "spherical")
 SPHERICAL_TYPES: Final = ("spherical", "tied-spherical")

@@ -9,25 +9,20 @@ other rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from dask_dca.geometry.arrays import Floats, Mask
 from dask_dca.geometry.exact import piecewise_matmul
 from dask_dca.geometry.low_rank import missing_patterns
-from dask_dca.models.gaussians import SPHERICAL_TYPES, log_densities, log_peak
+from dask_dca.models.gaussians import SPHERICAL_TYPES, Gaussians, log_densities, log_peak
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from dask_dca.geometry.arrays import Floats, Mask
-    from dask_dca.models.gaussians import Gaussians
-
-    Places = NDArray[np.intp]
+Places = NDArray[np.intp]
 
 _LOG_2_PI: Final = float(np.log(2.0 * np.pi))
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
+from dask_dca.geometry.arrays import Floats, Labels, Numbers
 from dask_dca.geometry.solvers import successive_projection
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dask_dca.geometry.arrays import Floats, Labels, Numbers
 
 _MAX_SWEEPS: Final = 100  # maximum number of sweeps of Lloyd's algorithm
 _SWEEP_TOL: Final = 1e-5  # sweeps end when the inertia falls by less than this share

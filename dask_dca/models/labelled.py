@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn import get_config
 from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.engine.cubes import Cube, FrameIndex, Labels, as_cube, column_names, distinct_names, labels_of
+from dask_dca.engine.rows import Rows
 from dask_dca.engine.stores import is_a
 from dask_dca.errors import DCAError, InvalidInputError
 from dask_dca.models.fitted import dims_of
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from dask_dca.engine.rows import Rows
-
-    Dims = tuple[str, ...]
+Dims = tuple[str, ...]
 
 _STREAM_PREFIXES: Final = ("first_", "later_", "stream_")  # of attributes with the state of `partial_fit` and `merge`
 

@@ -8,12 +8,11 @@ in the span of S^{-1/2} O, and their singular vectors are the discriminant direc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from dask_dca.geometry.arrays import Floats, Mask, Numbers
+from dask_dca.geometry.arrays import Floats, Mask, Numbers
 
 _SMALL_SAMPLE_RIDGE: Final = 0.1  # ridge with few frames per feature
 _MIN_FRAMES_PER_FEATURE: Final = 10  # with fewer frames the ridge is that of small samples

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from dask_dca.anchoring.parameters import check_integer
@@ -18,11 +20,6 @@ from dask_dca.engine.stores import is_a
 from dask_dca.engine.tables import to_pandas_table
 from dask_dca.errors import MARK, InvalidInputError, InvalidParameterError, SequenceWarning, warn
 from dask_dca.models.base import AnchorModel
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 
 def by_groups(X: Any, lengths: Any, groups: Any) -> tuple[Any, Any]:

@@ -7,31 +7,26 @@ same fit on different data can be merged.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.anchoring.parameters import check_number
 from dask_dca.engine.graphs import as_dask
-from dask_dca.engine.passes import Reads
+from dask_dca.engine.passes import Reads, Run
 from dask_dca.engine.process import numpy_defaults
-from dask_dca.engine.rows import as_rows
+from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sequences import as_edges
 from dask_dca.errors import InvalidInputError, InvalidParameterError
+from dask_dca.geometry.arrays import Floats
 from dask_dca.models.base import FITTED_NAMES, AnchorModel, whole_fit
 from dask_dca.models.sequences import SequenceModel, by_groups
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats
-
-    Sums = dict[str, Floats]
+Sums = dict[str, Floats]
 
 _FIRST, _LATER = "first", "later"
 _TALLIES: Final = ("n_samples_seen_", "n_iter_")

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.anchoring.completion import complete_sample
 from dask_dca.engine.passes import Run
-from dask_dca.engine.rows import as_rows, mark_missing
+from dask_dca.engine.rows import Rows, as_rows, mark_missing
 from dask_dca.engine.sampling import fetch_rows, spread_rows
 from dask_dca.engine.tiles import require_finite
 from dask_dca.errors import DCAError, InvalidInputError
+from dask_dca.geometry.arrays import Floats
 from dask_dca.models.labelled import check_features, cube_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats
 
 # Okabe and Ito's colours, distinct for colour-blind readers
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

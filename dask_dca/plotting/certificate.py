@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from dask_dca.geometry import theory
+from dask_dca.geometry.arrays import Floats
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.describe import indices_of
 from dask_dca.plotting.canvas import (
@@ -26,12 +29,8 @@ from dask_dca.plotting.canvas import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from matplotlib.axes import Axes
-    from numpy.typing import ArrayLike, NDArray
 
-    from dask_dca.geometry.arrays import Floats
 
 _SKIP_RATIO: Final = 5.0  # ratio of the first eigenvalue to the second above which it is omitted
 _DRAWN_RATIO: Final = 4  # number of correlations that are drawn, relative to the number that is kept

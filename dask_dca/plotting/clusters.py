@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_dca.engine.rows import as_rows
+from dask_dca.geometry.arrays import Floats
 from dask_dca.models.gaussians import project_covariance
 from dask_dca.models.subspace.passes import placed_tiles, unit_rows
 from dask_dca.plotting.canvas import (
@@ -26,13 +29,8 @@ from dask_dca.plotting.canvas import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
-
-    from dask_dca.geometry.arrays import Floats
 
 
 _LABEL_OFFSET: Final = 9.0  # offset of a label from a mean, away from the anchor, in points

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_dca.engine.stores import is_a
 from dask_dca.errors import InvalidInputError
+from dask_dca.geometry.arrays import Floats
 from dask_dca.models.labelled import feature_labels
 from dask_dca.plotting.canvas import (
     ANCHOR,
@@ -25,13 +28,9 @@ from dask_dca.plotting.canvas import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
 
-    from dask_dca.geometry.arrays import Floats
 
 MAX_BARS: Final = 24  # maximum number of features that are drawn as bars
 _MAX_POINTS: Final = 240  # maximum number of points of a line, and of columns of a heat map

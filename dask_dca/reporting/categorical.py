@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from dask_dca.plotting.sequences import plot_emissions
+from dask_dca.reporting.data import Inputs
 from dask_dca.reporting.hmm import durations, likelihood_caveat, path_section, refinement, transition_section
 from dask_dca.reporting.pictures import (
     MAX_LINES,
@@ -23,9 +24,6 @@ from dask_dca.reporting.pictures import (
     omission,
     percent,
 )
-
-if TYPE_CHECKING:
-    from dask_dca.reporting.data import Inputs
 
 _N_SYMBOLS: Final = 5  # maximum number of symbols that are listed for each state
 _MAX_CELLS: Final = 40  # maximum number of states and of symbols that are drawn

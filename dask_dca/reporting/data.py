@@ -5,22 +5,18 @@ from __future__ import annotations
 import copy
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from dask_dca.engine.advice import refuse_other_names
 from dask_dca.engine.passes import Run
-from dask_dca.engine.rows import as_rows
+from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sampling import fetch_rows, spread_rows
 from dask_dca.errors import InvalidInputError, InvalidParameterError
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.models.labelled import cube_of
 from dask_dca.models.sequences import SequenceModel, no_sequences
-
-if TYPE_CHECKING:
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats, Numbers
-
 
 _HASHED_RUNS: Final = (8, 4)  # number and length of the runs of rows that are hashed
 _MAX_SAMPLED_ROWS: Final = 2000  # maximum number of rows of a sample

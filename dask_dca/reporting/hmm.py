@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from dask_dca.models.gaussians import deviations_of
 from dask_dca.plotting.certificate import plot_refinement
 from dask_dca.plotting.sequences import plot_lanes, plot_transitions
+from dask_dca.reporting.data import DataSummary, Inputs
 from dask_dca.reporting.pictures import (
     MAX_LINES,
     Bar,
@@ -30,9 +31,6 @@ from dask_dca.reporting.pictures import (
     vote_summary,
     vote_table,
 )
-
-if TYPE_CHECKING:
-    from dask_dca.reporting.data import DataSummary, Inputs
 
 _MIN_FRAMES: Final = 0.5  # expected number of frames below which a state counts as unused
 _MIN_DURATION: Final = 1.5  # mean duration in frames below which a state is reported as single frames

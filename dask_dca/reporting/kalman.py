@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_dca.engine.sequences import pair_mask
 from dask_dca.models.kalman.estimator import CORRELATED, noises_look_correlated
 from dask_dca.plotting.certificate import plot_spectrum
 from dask_dca.plotting.sequences import plot_eigenvalues, plot_loadings, plot_predictions
+from dask_dca.reporting.data import DataSummary, Inputs
 from dask_dca.reporting.pictures import (
     DASH,
     MAX_LINES,
@@ -31,12 +33,6 @@ from dask_dca.reporting.pictures import (
     vote_summary,
     vote_table,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dask_dca.reporting.data import DataSummary, Inputs
-
 
 _MIN_EXPLAINED: Final = 0.1  # share of predicted variance below which a warning is given
 _RISING_SHARE: Final = 1e-3  # gain of the last step, relative to the log likelihood, above which a warning is given

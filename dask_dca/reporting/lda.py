@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import starmap
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
+from dask_dca.geometry.arrays import Floats
 from dask_dca.plotting.certificate import plot_spectrum
 from dask_dca.plotting.rows import plot_topic, topic_words
+from dask_dca.reporting.data import DataSummary, Inputs
 from dask_dca.reporting.pictures import (
     MAX_FIGURES,
     MAX_LINES,
@@ -30,11 +32,6 @@ from dask_dca.reporting.pictures import (
     vote_summary,
     vote_table,
 )
-
-if TYPE_CHECKING:
-    from dask_dca.geometry.arrays import Floats
-    from dask_dca.reporting.data import DataSummary, Inputs
-
 
 _N_WORDS: Final = 10  # number of words that are shown for each topic
 _MIN_DISTANCE: Final = 0.25  # total variation below which two topics are reported as alike

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
+from dask_dca.geometry.arrays import Floats
 from dask_dca.models.gaussians import deviations_of
 from dask_dca.plotting.certificate import plot_criterion
 from dask_dca.plotting.clusters import plot_components
+from dask_dca.reporting.data import DataSummary, Inputs
 from dask_dca.reporting.pictures import (
     MAX_LINES,
     Bar,
@@ -29,11 +31,6 @@ from dask_dca.reporting.pictures import (
     vote_summary,
     vote_table,
 )
-
-if TYPE_CHECKING:
-    from dask_dca.geometry.arrays import Floats
-    from dask_dca.reporting.data import DataSummary, Inputs
-
 
 _MIN_WEIGHT: Final = 0.01  # weight below which a component is reported as small
 _CLEAR_PROBABILITY: Final = 0.9  # probability above which a row clearly belongs to one component

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
+from dask_dca.geometry.arrays import Floats
 from dask_dca.plotting.certificate import plot_corners, plot_coverage
+from dask_dca.reporting.data import DataSummary, Inputs
 from dask_dca.reporting.pictures import (
     MAX_LINES,
     Bar,
@@ -26,11 +28,6 @@ from dask_dca.reporting.pictures import (
     vote_summary,
     vote_table,
 )
-
-if TYPE_CHECKING:
-    from dask_dca.geometry.arrays import Floats
-    from dask_dca.reporting.data import DataSummary, Inputs
-
 
 _LOW_COVERAGE: Final = 0.9  # coverage below which pure rows are probably missing
 _MIN_EXPLAINED: Final = 0.5  # share of explained variance below which a warning is given

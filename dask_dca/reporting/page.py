@@ -7,6 +7,7 @@ import html
 import importlib
 import os
 import textwrap
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -16,20 +17,27 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from dask_dca import __version__
-from dask_dca._registry import MODELS
+from dask_dca._registry import MODELS, Model
 from dask_dca.engine.process import numpy_defaults
 from dask_dca.errors import InvalidInputError, InvalidParameterError, ModelFileError, without_secrets
 from dask_dca.output import atomic_file, check_target, file_system, is_url, local_path, store_errors
 from dask_dca.reporting.data import DataSummary, Inputs, check_shape
-from dask_dca.reporting.pictures import NO_PLOTS, Bar, Caveat, Figure, Table, can_draw, sequences_of, shortened, svg_of
+from dask_dca.reporting.pictures import (
+    NO_PLOTS,
+    Bar,
+    Caveat,
+    Figure,
+    Gallery,
+    Report,
+    Table,
+    can_draw,
+    sequences_of,
+    shortened,
+    svg_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from jinja2 import Environment
-
-    from dask_dca._registry import Model
-    from dask_dca.reporting.pictures import Gallery, Report
 
 
 class Page(str):

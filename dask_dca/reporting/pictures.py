@@ -5,25 +5,21 @@ from __future__ import annotations
 import io
 import re
 import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from markupsafe import Markup
+from numpy.typing import NDArray
 
+from dask_dca.geometry.arrays import Floats
 from dask_dca.models.describe import indices_of
 from dask_dca.models.labelled import feature_labels
 from dask_dca.plotting.canvas import COLOURS, GREY, INK, make_figure
 from dask_dca.plotting.rows import MAX_BARS, plot_images, plot_row, plot_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from dask_dca.geometry.arrays import Floats
 
 MINUS: Final = "\N{MINUS SIGN}"
 DASH: Final = "\N{EN DASH}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from dask_dca.plotting.certificate import plot_spectrum
+from dask_dca.reporting.data import Inputs
 from dask_dca.reporting.pictures import (
     MAX_IMAGES,
     MAX_LINES,
@@ -27,10 +28,6 @@ from dask_dca.reporting.pictures import (
     vote_summary,
     vote_table,
 )
-
-if TYPE_CHECKING:
-    from dask_dca.reporting.data import Inputs
-
 
 _MIN_GAP: Final = 0.02  # eigengap below which the number of clusters is reported as unclear
 _MIN_EIGENVALUE: Final = 0.5  # k-th eigenvalue below which clusters are reported as connected

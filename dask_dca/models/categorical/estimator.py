@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_dca.anchoring.parameters import check_count, check_integer, check_number, draw_seed
 from dask_dca.engine.advice import is_matrix
+from dask_dca.engine.passes import Run
+from dask_dca.engine.rows import Rows
 from dask_dca.errors import FILL, MARK, InvalidInputError, InvalidParameterError, NotNumbersError
+from dask_dca.geometry.arrays import Floats
 from dask_dca.models.attributes import CATEGORICAL
 from dask_dca.models.base import whole_fit
 from dask_dca.models.categorical.fit import (
@@ -24,16 +28,9 @@ from dask_dca.models.categorical.fit import (
 from dask_dca.models.categorical.passes import CategoricalEmission, encoder, greatest_symbol
 from dask_dca.models.em import count_in_init, max_steps
 from dask_dca.models.hmm.chain_model import ChainModel
+from dask_dca.models.hmm.expectation import ExpectedCounts
 from dask_dca.models.hmm.recursions import safe_log
 from dask_dca.models.sequences import by_groups
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats
-    from dask_dca.models.hmm.expectation import ExpectedCounts
 
 _MAX_SYMBOLS = 5000
 

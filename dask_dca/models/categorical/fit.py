@@ -7,34 +7,28 @@ that of the state: X = F X_A.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from dask_dca.engine.passes import Run
-from dask_dca.engine.rows import as_rows
+from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sampling import call_each, hold_rows, spread_rows
 from dask_dca.engine.sequences import run_edges
 from dask_dca.errors import InvalidInputError, InvalidParameterError
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.geometry.simplex import simplex_descent
 from dask_dca.geometry.solvers import successive_projection
 from dask_dca.models.categorical.passes import CategoricalEmission, PlainSymbols, count_pairs
-from dask_dca.models.em import check_distribution, check_shape, expectation_maximisation
+from dask_dca.models.em import Refined, check_distribution, check_shape, expectation_maximisation
 from dask_dca.models.hmm.decoding import Decoder
-from dask_dca.models.hmm.expectation import lay_out
+from dask_dca.models.hmm.expectation import ExpectedCounts, lay_out
 from dask_dca.models.hmm.given import chain_of_start, order_by_time, permuted_chain, uniform_chain
 from dask_dca.models.hmm.model import maximum_likelihood_chain
 from dask_dca.models.hmm.passes import e_step_pass, exact_e_step
 from dask_dca.models.hmm.recursions import Markov, safe_log
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.models.em import Refined
-    from dask_dca.models.hmm.expectation import ExpectedCounts
 
 _SAMPLE_RUNS: Final = (64, 256)  # number and length of the runs of frames of the sample
 _TRIAL_STEPS: Final = 20  # EM steps on the sample before starts are compared

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.passes import Pass, Run, run_pass
+from dask_dca.engine.rows import Rows
 from dask_dca.engine.sequences import pair_mask
 from dask_dca.engine.tiles import require_finite, tiles
-from dask_dca.engine.types import Halo, add_parts
+from dask_dca.engine.types import Halo, Window, add_parts
 from dask_dca.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.engine.types import Window
-    from dask_dca.geometry.arrays import Floats, Numbers
-
+from dask_dca.geometry.arrays import Floats, Numbers
 
 _MAX_SYMBOL: Final = 2.0**53  # from here on not every integer is exact as float64
 

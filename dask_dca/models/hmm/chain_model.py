@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 
 from dask_dca.anchoring.parameters import check_integer, check_option, draw_seed
+from dask_dca.engine.passes import Run
 from dask_dca.engine.process import one_blas_thread
 from dask_dca.errors import InvalidParameterError, StartWarning, warn
+from dask_dca.geometry.arrays import Floats
 from dask_dca.models.describe import passes_of
-from dask_dca.models.em import InitMixin, check_chain, check_letters, read_init
+from dask_dca.models.em import InitMixin, Refined, check_chain, check_letters, read_init
 from dask_dca.models.hmm.decoding import Decoder
 from dask_dca.models.hmm.recursions import Markov, filter_next, predict_states, stationary_distribution
 from dask_dca.models.sequences import by_groups, check_steps, check_vector
 from dask_dca.models.stream import SequenceStream
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dask_dca.engine.passes import Run
-    from dask_dca.geometry.arrays import Floats
-    from dask_dca.models.em import Refined
 
 _MAX_SCANNED_FRAMES: Final = 2**17  # maximum number of frames for which recursion="auto" scans
 

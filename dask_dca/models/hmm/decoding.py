@@ -8,21 +8,25 @@ messages: the data are read twice, and results are exact even for chains that fo
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from dask_dca.engine.entry import run_task
 from dask_dca.engine.graphs import as_new_tasks
-from dask_dca.engine.passes import Pass, delayed_pass, map_frames, run_pass
-from dask_dca.engine.sequences import batches, cut_sequences, piece_numbers
-from dask_dca.engine.types import add_parts, stack_parts
+from dask_dca.engine.passes import Pass, Run, delayed_pass, map_frames, run_pass
+from dask_dca.engine.rows import Rows
+from dask_dca.engine.sequences import Batch, Cut, batches, cut_sequences, piece_numbers
+from dask_dca.engine.types import Window, add_parts, stack_parts
+from dask_dca.geometry.arrays import Floats, Mask, Numbers
 from dask_dca.geometry.exact import Total, Workspace, plain_total
 from dask_dca.models.hmm.model import GaussianEmission
 from dask_dca.models.hmm.recursions import (
     Chains,
+    Markov,
     best_paths,
     forward_backward,
     join_messages,
@@ -32,16 +36,6 @@ from dask_dca.models.hmm.recursions import (
     safe_log,
     stationary_distribution,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.engine.sequences import Batch, Cut
-    from dask_dca.engine.types import Window
-    from dask_dca.geometry.arrays import Floats, Mask, Numbers
-    from dask_dca.models.hmm.recursions import Markov
 
 _MIN_SEGMENT_FRAMES: Final = 64  # minimum length of a segment
 _MIN_PIECE_FRAMES: Final = 64  # minimum length of a piece of a scan

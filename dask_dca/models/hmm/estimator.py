@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from dask_dca.anchoring.completion import count_observed, warn_of_few_entries
 from dask_dca.anchoring.parameters import check_count
+from dask_dca.engine.passes import Run
+from dask_dca.engine.rows import Rows
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, MissingEntriesError, warn
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.models.attributes import HMM
 from dask_dca.models.base import whole_fit
 from dask_dca.models.describe import anchor_facts
@@ -18,6 +21,8 @@ from dask_dca.models.gaussians import correlate, prepare_gaussians
 from dask_dca.models.hmm.chain_model import ChainModel
 from dask_dca.models.hmm.fit import (
     MAX_FEATURES,
+    HMMFit,
+    HMMSettings,
     check_hmm,
     choose_covariances,
     choose_states,
@@ -29,12 +34,6 @@ from dask_dca.models.hmm.given import chain_e_step, chain_m_step, fit_from_start
 from dask_dca.models.hmm.model import GaussianEmission, as_matrices, count_parameters, in_form, mixed_moments
 from dask_dca.models.hmm.paper import fit_paper_hmm
 from dask_dca.models.sequences import by_groups
-
-if TYPE_CHECKING:
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.models.hmm.fit import HMMFit, HMMSettings
 
 _MIN_USED_FRAMES = 0.5  # expected number of frames below which a state counts as unused
 

@@ -12,23 +12,18 @@ impossible transitions.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dask_dca.models.hmm.recursions import stationary_distribution
+from dask_dca.geometry.arrays import Floats, Mask, Numbers
+from dask_dca.geometry.exact import Workspace
+from dask_dca.models.hmm.recursions import Markov, stationary_distribution
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from dask_dca.geometry.arrays import Floats, Mask, Numbers
-    from dask_dca.geometry.exact import Workspace
-    from dask_dca.models.hmm.recursions import Markov
-
-    Places = tuple[NDArray[np.intp] | None, ...]  # for each step the indices of pieces, or None
+Places = tuple[NDArray[np.intp] | None, ...]  # for each step the indices of pieces, or None
 
 _PIECE_FRAMES: Final = (24, 64)  # length of a piece below and from _MANY_FRAMES frames on
 _MANY_FRAMES: Final = 3000  # number of frames from which on pieces are long

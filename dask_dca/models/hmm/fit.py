@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from dask_dca.anchoring.parameters import check_number, check_option, is_auto
 from dask_dca.engine.passes import Run
 from dask_dca.engine.process import one_blas_thread
-from dask_dca.engine.rows import as_rows
+from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sampling import Held, call, call_each
 from dask_dca.errors import FewerAnchorsWarning, FloorWarning, InvalidParameterError, warn
+from dask_dca.geometry.arrays import Floats, Mask, Numbers
 from dask_dca.geometry.low_rank import is_missing_in_blocks
 from dask_dca.geometry.votes import wilson_bounds
-from dask_dca.models.em import expectation_maximisation, max_steps
+from dask_dca.models.em import Refined, expectation_maximisation, max_steps
 from dask_dca.models.gaussians import COVARIANCE_TYPES, variances_of
 from dask_dca.models.hmm.decoding import Decoder
-from dask_dca.models.hmm.expectation import lay_out
+from dask_dca.models.hmm.expectation import ExpectedCounts, lay_out
 from dask_dca.models.hmm.model import FrameFeatures, HiddenMarkov, IncompleteStates, count_parameters, in_data_units
 from dask_dca.models.hmm.passes import e_step_pass
 from dask_dca.models.hmm.recursions import forgetting_burn_in
 from dask_dca.models.hmm.split import baum_welch, corrected_steps, split_and_merge, standard_frames
 from dask_dca.models.hmm.start import (
+    FeatureScale,
+    FrameStretches,
+    SampledFrames,
     anchored_starts,
     count_signals,
     feature_scale,
@@ -34,13 +38,6 @@ from dask_dca.models.hmm.start import (
 )
 from dask_dca.models.kmeans import squared_distances
 from dask_dca.models.neighbours import lag_moments
-
-if TYPE_CHECKING:
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats, Mask, Numbers
-    from dask_dca.models.em import Refined
-    from dask_dca.models.hmm.expectation import ExpectedCounts
-    from dask_dca.models.hmm.start import FeatureScale, FrameStretches, SampledFrames
 
 _MIN_FRAMES_PER_PARAMETER: Final = 2  # below this states are not split and merged, since the likelihood overfits
 _START_STEPS: Final = 5  # EM steps before starts are compared

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dask_dca.engine.passes import Run
 from dask_dca.engine.process import one_blas_thread
+from dask_dca.engine.rows import Rows
 from dask_dca.engine.sampling import call
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.em import check_chain, check_covariances, check_shape, expectation_maximisation
 from dask_dca.models.gaussians import GaussianMoments, equal_covariances, shifted_moments, variances_of
 from dask_dca.models.hmm.decoding import Decoder
-from dask_dca.models.hmm.expectation import lay_out
-from dask_dca.models.hmm.fit import HMMFit, fit_hmm, measure_burn_in
+from dask_dca.models.hmm.expectation import ExpectedCounts, lay_out
+from dask_dca.models.hmm.fit import HMMFit, HMMSettings, fit_hmm, measure_burn_in
 from dask_dca.models.hmm.model import (
     FrameFeatures,
     HiddenMarkov,
@@ -26,21 +31,9 @@ from dask_dca.models.hmm.model import (
 )
 from dask_dca.models.hmm.passes import e_step_pass, exact_e_step
 from dask_dca.models.hmm.recursions import Markov
-from dask_dca.models.hmm.start import feature_scale, take_stretches
+from dask_dca.models.hmm.start import SampledFrames, feature_scale, take_stretches
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.models.hmm.expectation import ExpectedCounts
-    from dask_dca.models.hmm.fit import HMMSettings
-    from dask_dca.models.hmm.start import SampledFrames
-
-    Sums = dict[str, Floats]
+Sums = dict[str, Floats]
 
 _MAX_ORDER_STEPS: Final = 10_000  # maximum number of steps of a chain over which states are ordered in time
 

@@ -6,11 +6,14 @@ centre is *far*: squares about the centre would lose digits, so they are taken a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.geometry.exact import power_of_two
 from dask_dca.models.gaussians import (
     GaussianMoments,
@@ -23,19 +26,11 @@ from dask_dca.models.gaussians import (
     rests_on_floor,
     variances_of,
 )
+from dask_dca.models.hmm.expectation import ExpectedCounts
 from dask_dca.models.hmm.recursions import Markov, smoothed_chain
 from dask_dca.models.hmm.shrinkage import MIN_FRAMES, shrink_covariances
-from dask_dca.models.incomplete_gaussians import completed_rows, observed_log_densities, typicality
+from dask_dca.models.incomplete_gaussians import CompletedRows, completed_rows, observed_log_densities, typicality
 from dask_dca.models.kmeans import label_counts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.models.hmm.expectation import ExpectedCounts
-    from dask_dca.models.incomplete_gaussians import CompletedRows
 
 _MIN_DEVIATION: Final = 2.0**-40  # minimum scale of rounding of moments about a mean, in standard units
 

@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dask_dca.anchoring.parameters import Settings
 from dask_dca.anchoring.views import ColumnViews, fetch_views, paper_anchors_of_views
-from dask_dca.engine.passes import map_rows
-from dask_dca.engine.rows import as_rows
+from dask_dca.engine.passes import Run, map_rows
+from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.tiles import take_rows
 from dask_dca.errors import InvalidInputError
+from dask_dca.geometry.arrays import Numbers
 from dask_dca.geometry.nnls import simplex_coefficients
 from dask_dca.models.em import Refined
 from dask_dca.models.gaussians import equal_covariances
 from dask_dca.models.hmm.expectation import lay_out
-from dask_dca.models.hmm.fit import HMMFit
+from dask_dca.models.hmm.fit import HMMFit, HMMSettings
 from dask_dca.models.hmm.model import FrameFeatures, HiddenMarkov, hmm_moments, in_data_units, m_step
 from dask_dca.models.hmm.passes import e_step_pass
 from dask_dca.models.hmm.recursions import Markov, stationary_distribution
 from dask_dca.models.hmm.start import feature_scale, take_stretches
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dask_dca.anchoring.parameters import Settings
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Numbers
-    from dask_dca.models.hmm.fit import HMMSettings
 
 
 def triples(rows: Rows, edges: Numbers) -> Any:

@@ -8,24 +8,37 @@ the recursions on the pieces, and computes the M-step's sums.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dask_dca.engine.passes import Pass, run_pass
-from dask_dca.engine.sequences import batches
+from dask_dca.engine.passes import Pass, Run, run_pass
+from dask_dca.engine.rows import Rows
+from dask_dca.engine.sequences import Batch, batches
 from dask_dca.engine.tiles import even_tiles, require_squares
-from dask_dca.engine.types import Halo, add_parts
+from dask_dca.engine.types import Halo, Window, add_parts
 from dask_dca.errors import InvalidParameterError
+from dask_dca.geometry.arrays import Floats, Mask, Numbers
 from dask_dca.geometry.exact import Total, Workspace, plain_total
 from dask_dca.geometry.votes import ArgBest
-from dask_dca.models.hmm.decoding import piece_messages, steps_first
-from dask_dca.models.hmm.expectation import ExpectedCounts, expectation, lay_out_tile, time_order
+from dask_dca.models.hmm.decoding import Decoder, piece_messages, steps_first
+from dask_dca.models.hmm.expectation import (
+    Emissions,
+    ExpectedCounts,
+    Layout,
+    Tile,
+    expectation,
+    lay_out_tile,
+    time_order,
+)
 from dask_dca.models.hmm.model import IncompleteStates
 from dask_dca.models.hmm.recursions import (
     Chains,
+    Markov,
     forward_backward,
     join_messages,
     log_filtered,
@@ -33,21 +46,7 @@ from dask_dca.models.hmm.recursions import (
     safe_log,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.engine.sequences import Batch
-    from dask_dca.engine.types import Window
-    from dask_dca.geometry.arrays import Floats, Mask, Numbers
-    from dask_dca.models.hmm.decoding import Decoder
-    from dask_dca.models.hmm.expectation import Emissions, Layout, Tile
-    from dask_dca.models.hmm.recursions import Markov
-
-    _Sums = tuple[Total, ArgBest]  # sums over frames, and for each state the frame of greatest density
+_Sums = tuple[Total, ArgBest]  # sums over frames, and for each state the frame of greatest density
 
 _SUM_GRID: Final = 2.0**-30  # relative grid to which the sums of a tile or a piece are rounded
 _MIN_PREDICTED: Final = 2.0**-960  # predicted probabilities below this are not divisors, to avoid overflow

@@ -12,21 +12,17 @@ the exact messages at the entry and exit of every piece, even for chains that fo
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dask_dca.geometry.arrays import Floats, Mask
 from dask_dca.geometry.exact import Workspace
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from dask_dca.geometry.arrays import Floats, Mask
-
-    States = NDArray[np.intp]
+States = NDArray[np.intp]
 
 _PSEUDO_COUNT: Final = 0.1  # pseudo-count of transitions out of each state
 _LOG_SMALL_SUM: Final = np.log(1e-4)  # log sums of scaled messages below this count as a loss of range

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from scipy.special import digamma, zeta
 
+from dask_dca.geometry.arrays import Floats
 from dask_dca.models.gaussians import variances_of
-
-if TYPE_CHECKING:
-    from dask_dca.geometry.arrays import Floats
 
 _MAX_PSEUDO_FRAMES: Final = 10.0  # maximum weight of the pooled covariance, in frames
 _PSEUDO_FRAMES_SCALE: Final = 5000.0  # this over the number of frames is the weight, which is one from 5,000 frames on

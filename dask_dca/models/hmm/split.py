@@ -7,22 +7,26 @@ visits. The cost of a merger is estimated from the covariances and from the code
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from dask_dca.geometry.arrays import Floats, Labels, Mask, Numbers
 from dask_dca.geometry.exact import Workspace
 from dask_dca.models.gaussians import variances_of
-from dask_dca.models.hmm.expectation import ExpectedCounts, expectation, lay_out, lay_out_tile, most_likely_states
+from dask_dca.models.hmm.expectation import (
+    ExpectedCounts,
+    Layout,
+    Tile,
+    expectation,
+    lay_out,
+    lay_out_tile,
+    most_likely_states,
+)
 from dask_dca.models.hmm.model import FrameFeatures, HiddenMarkov, IncompleteStates, hmm_moments, labelled_model, m_step
 from dask_dca.models.hmm.recursions import Markov, stationary_distribution
 
-if TYPE_CHECKING:
-    Move = tuple[int, int, int]  # the state that is split, and the two that become one
-    from collections.abc import Iterator
-
-    from dask_dca.geometry.arrays import Floats, Labels, Mask, Numbers
-    from dask_dca.models.hmm.expectation import Layout, Tile
+Move = tuple[int, int, int]  # the state that is split, and the two that become one
 
 _MIN_KEPT_SHARE: Final = 0.2  # minimum share of a sample's count, or of a variance, that a correction must leave
 _MAX_ROUNDS: Final = 40  # maximum number of rounds of moves
@@ -99,8 +103,7 @@ def e_step(model: HiddenMarkov, sample: StandardFrames, origins: Floats | None =
 
 def next_model(found: ExpectedCounts, model: HiddenMarkov, sample: StandardFrames) -> HiddenMarkov:
     """Run the M-step."""
-    moments = hmm_moments(found, sample.kind)
-    return m_step(found.starts, found.transitions, moments, sample.kind, sample.floors, model)
+    return m_step(found.starts, found.transitions, hmm_moments(found, sample.kind), sample.kind, sample.floors, model)
 
 
 def baum_welch(
@@ -286,8 +289,7 @@ def _transition_savings(transitions: Floats) -> Floats:
 
 
 def _xlogx(values: Floats) -> Floats:
-    found: Floats = values * np.log(np.maximum(values, 1e-300))
-    return found
+    return np.asarray(values * np.log(np.maximum(values, 1e-300)))
 
 
 # --- what a split gains ---
@@ -340,13 +342,12 @@ def _subsample_visits(visits: Numbers) -> tuple[Labels, Numbers]:
     return rows, np.concatenate([[0], np.cumsum(ends - begins)])
 
 
-def _candidate_sides(sample: StandardFrames, one: HiddenMarkov) -> Iterator[Mask]:
+def _candidate_sides(sample: StandardFrames, one: HiddenMarkov) -> list[Mask]:
     """Candidate bipartitions of the frames of a state: by location or radius, of frames or of the means of visits."""
-    edges = sample.edges
-    counts = np.diff(edges)
+    counts = np.diff(sample.edges)
     deviations = np.sqrt(np.diagonal(np.atleast_2d(np.cov(sample.frames.T, bias=True))))
     frames = (sample.frames - one.means[0]) / np.where(deviations > 0.0, deviations, 1.0)
-    means = np.add.reduceat(frames, edges[:-1], axis=0) / counts[:, None]
+    means = np.add.reduceat(frames, sample.edges[:-1], axis=0) / counts[:, None]
     radii = (frames**2).sum(axis=1)
     sides = [
         frames[:, (frames**4).mean(axis=0).argmin()] > 0.0,
@@ -354,12 +355,10 @@ def _candidate_sides(sample: StandardFrames, one: HiddenMarkov) -> Iterator[Mask
         radii > np.median(radii),
     ]
     if len(counts) > 4:  # whole visits on one side
-        ranges = np.add.reduceat(radii, edges[:-1]) / counts
+        ranges = np.add.reduceat(radii, sample.edges[:-1]) / counts
         by_visit = [means @ _main_direction(means * np.sqrt(counts)[:, None]) > 0.0, ranges > np.median(ranges)]
         sides += [np.repeat(side, counts) for side in by_visit]
-    for side in sides:
-        if 2 <= side.sum() <= len(side) - 2:
-            yield side
+    return [side for side in sides if 2 <= side.sum() <= len(side) - 2]
 
 
 def _main_direction(rows: Floats) -> Floats:

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from scipy.special import ndtri
 
 from dask_dca.anchoring.completion import complete_sample
-from dask_dca.engine.rows import as_rows
-from dask_dca.engine.sampling import call, hold_rows, spread_rows
+from dask_dca.engine.passes import Run
+from dask_dca.engine.rows import Rows, as_rows
+from dask_dca.engine.sampling import Held, call, hold_rows, spread_rows
 from dask_dca.engine.sequences import run_edges
 from dask_dca.engine.tiles import MIN_PEAK, require_size, require_squares
+from dask_dca.geometry.arrays import Floats, Labels, Numbers
 from dask_dca.geometry.planes import child_seeds, uniforms
-from dask_dca.models.hmm.model import labelled_model
+from dask_dca.models.hmm.model import HiddenMarkov, labelled_model
 from dask_dca.models.kmeans import distinct_count, lloyd, spread_points, within_variances
-from dask_dca.models.neighbours import discriminant_coordinates, fix_signs, lag_moments
-
-if TYPE_CHECKING:
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.engine.sampling import Held
-    from dask_dca.geometry.arrays import Floats, Labels, Numbers
-    from dask_dca.models.hmm.model import HiddenMarkov
-    from dask_dca.models.neighbours import LagMoments
+from dask_dca.models.neighbours import LagMoments, discriminant_coordinates, fix_signs, lag_moments
 
 _STRETCH_FRAMES: Final = 256  # length of each stretch of the sample, in frames
 _MAX_SAMPLE_FRAMES: Final = 65_536  # maximum number of frames of the sample

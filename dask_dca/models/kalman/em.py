@@ -6,20 +6,17 @@ fixed point (Iterative procedures for nonlinear integral equations, Journal of t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
+from dask_dca.geometry.arrays import Floats
 from dask_dca.models.kalman.system import LinearSystem, limit_eigenvalues, positive_part, symmetric
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dask_dca.geometry.arrays import Floats
-
-    EStep = Callable[[LinearSystem], tuple["StateSums", float]]
+EStep = Callable[[LinearSystem], tuple["StateSums", float]]
 
 _NOISE_FLOOR: Final = 1e-8  # minimum noise variance, relative to the variance of the channel or the state
 _SINGULAR_RTOL: Final = 1e-12  # relative cutoff below which singular values are rounding error

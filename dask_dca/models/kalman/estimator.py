@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.anchoring.parameters import check_count, check_integer, check_number, check_option, draw_seed
+from dask_dca.engine.passes import Run
 from dask_dca.engine.process import one_blas_thread
+from dask_dca.engine.rows import Rows
 from dask_dca.errors import InvalidParameterError
+from dask_dca.geometry.arrays import Floats
 from dask_dca.models.attributes import KALMAN
 from dask_dca.models.base import whole_fit
 from dask_dca.models.describe import anchor_facts
-from dask_dca.models.em import InitMixin, read_init
+from dask_dca.models.em import InitMixin, Refined, read_init
 from dask_dca.models.foreign import advised
 from dask_dca.models.kalman.filter import next_state
-from dask_dca.models.kalman.fit import KalmanSettings, fit_kalman
+from dask_dca.models.kalman.fit import KalmanFit, KalmanSettings, fit_kalman
 from dask_dca.models.kalman.given import (
     SUM_NAMES,
     as_incomplete_sums,
@@ -30,22 +34,18 @@ from dask_dca.models.kalman.given import (
     named_sums,
 )
 from dask_dca.models.kalman.paper import fit_paper_system
-from dask_dca.models.kalman.pieces import forecasts, predictions, prepare_filter, state_estimates, total_log_likelihood
-from dask_dca.models.kalman.system import PARAMETERS, checked_system, sample_system
+from dask_dca.models.kalman.passes import SystemSums
+from dask_dca.models.kalman.pieces import (
+    PreparedFilter,
+    forecasts,
+    predictions,
+    prepare_filter,
+    state_estimates,
+    total_log_likelihood,
+)
+from dask_dca.models.kalman.system import PARAMETERS, LinearSystem, checked_system, sample_system
 from dask_dca.models.sequences import by_groups, check_steps, check_vector
 from dask_dca.models.stream import SequenceStream
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats
-    from dask_dca.models.em import Refined
-    from dask_dca.models.kalman.fit import KalmanFit
-    from dask_dca.models.kalman.passes import SystemSums
-    from dask_dca.models.kalman.pieces import PreparedFilter
-    from dask_dca.models.kalman.system import LinearSystem
 
 _TYPES = ("auto", "full", "diag")
 

@@ -13,25 +13,22 @@ covariances of its own; a step outside the sequence is a frame whose entries are
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_dca.errors import InvalidParameterError
+from dask_dca.geometry.arrays import Floats, Mask
 from dask_dca.models.kalman.system import (
     LOG_2_PI,
+    LinearSystem,
     covariance_root,
     prepare_observer,
     reduce_incomplete,
     regularised,
     split_reduced,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dask_dca.geometry.arrays import Floats, Mask
-    from dask_dca.models.kalman.system import LinearSystem
 
 _RICCATI_RTOL: Final = 1e-13  # convergence of covariances: change relative to the states' standard deviations
 _MAX_RICCATI_STEPS: Final = 4096  # maximum number of frames in a table of gains

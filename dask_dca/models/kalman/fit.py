@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
 from dask_dca.engine.passes import Run
 from dask_dca.engine.process import one_blas_thread
-from dask_dca.engine.rows import as_rows
-from dask_dca.engine.sampling import call, hold_rows, spread_rows
+from dask_dca.engine.rows import Rows, as_rows
+from dask_dca.engine.sampling import Held, call, hold_rows, spread_rows
 from dask_dca.engine.sequences import run_edges
 from dask_dca.engine.tiles import require_size, require_squares
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn, without_columns
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.geometry.exact import power_of_two
 from dask_dca.models.em import Refined, expectation_maximisation
-from dask_dca.models.kalman.em import accelerated_em, change_sums_basis, corrected_e_step, m_step
-from dask_dca.models.kalman.passes import choose_anchor_states, e_step_pass, state_directions
-from dask_dca.models.kalman.pieces import prepare
+from dask_dca.models.kalman.em import EStep, StateSums, accelerated_em, change_sums_basis, corrected_e_step, m_step
+from dask_dca.models.kalman.passes import AnchorStates, SystemSums, choose_anchor_states, e_step_pass, state_directions
+from dask_dca.models.kalman.pieces import PreparedFilter, prepare
 from dask_dca.models.kalman.scan import e_step
-from dask_dca.models.kalman.start import MAX_CHANNELS, start_from_frames, without_zeros
-from dask_dca.models.kalman.system import change_basis, state_covariance
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dask_dca.engine.rows import Rows
-    from dask_dca.engine.sampling import Held
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.models.kalman.em import EStep, StateSums
-    from dask_dca.models.kalman.passes import AnchorStates, SystemSums
-    from dask_dca.models.kalman.pieces import PreparedFilter
-    from dask_dca.models.kalman.start import SystemStart
-    from dask_dca.models.kalman.system import LinearSystem
+from dask_dca.models.kalman.start import MAX_CHANNELS, SystemStart, start_from_frames, without_zeros
+from dask_dca.models.kalman.system import LinearSystem, change_basis, state_covariance
 
 D = TypeVar("D")
 _MAX_PIECE_FRAMES: Final = 256  # maximum length of a piece, without its burn-in

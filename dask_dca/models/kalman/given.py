@@ -2,38 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
+from dask_dca.engine.passes import Run
 from dask_dca.engine.process import one_blas_thread
+from dask_dca.engine.rows import Rows
 from dask_dca.errors import InvalidParameterError, MissingEntriesWarning, warn
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.models.em import Refined, count_in_init, expectation_maximisation
 from dask_dca.models.kalman.em import StateSums, estimate_q, estimate_r, m_step, solve_normal_equations
 from dask_dca.models.kalman.fit import (
     ChannelScale,
     FullEStep,
+    KalmanSettings,
     diagonal_of,
     fit_kalman,
     in_data_units,
     in_fit_units,
     take_frames,
 )
+from dask_dca.models.kalman.passes import SystemSums
 from dask_dca.models.kalman.start import MAX_CHANNELS
-from dask_dca.models.kalman.system import PARAMETERS, checked_system, limit_eigenvalues, positive_part, symmetric
+from dask_dca.models.kalman.system import (
+    PARAMETERS,
+    LinearSystem,
+    checked_system,
+    limit_eigenvalues,
+    positive_part,
+    symmetric,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.models.kalman.fit import KalmanSettings
-    from dask_dca.models.kalman.passes import SystemSums
-    from dask_dca.models.kalman.system import LinearSystem
-
-    Sums = dict[str, Floats]
+Sums = dict[str, Floats]
 
 _NOISE_FLOOR: Final = 1e-8  # minimum noise variance of a channel, relative to the mean variance of the channels
 

@@ -8,33 +8,27 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from dask_dca.anchoring.literal import paper_anchors
-from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.anchoring.parameters import AnchorResult, Settings
+from dask_dca.engine.passes import Pass, Run, run_pass
 from dask_dca.engine.process import one_blas_thread
-from dask_dca.engine.rows import as_rows
+from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.sequences import pair_mask
 from dask_dca.engine.tiles import even_tiles, require_squares
-from dask_dca.engine.types import Halo, add_parts
+from dask_dca.engine.types import Halo, Window, add_parts
 from dask_dca.errors import InvalidInputError
-from dask_dca.geometry.exact import power_of_two, product_total
+from dask_dca.geometry.arrays import Floats, Numbers
+from dask_dca.geometry.exact import Total, power_of_two, product_total
 from dask_dca.geometry.planes import draw_weights
 from dask_dca.models.kalman.fit import take_frames
 from dask_dca.models.kalman.start import MAX_CHANNELS
 from dask_dca.models.kalman.system import LinearSystem, positive_part
-
-if TYPE_CHECKING:
-    from dask_dca.anchoring.parameters import AnchorResult, Settings
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.engine.types import Window
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.geometry.exact import Total
 
 _MAX_EXHAUSTIVE_COLUMNS: Final = 7  # maximum number of columns for which all orders are compared
 _MIN_RIDGE: Final = 1e-9  # minimum ridge of the linear system for the weights of columns

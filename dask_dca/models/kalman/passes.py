@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
-from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.passes import Pass, Run, run_pass
+from dask_dca.engine.rows import Rows
+from dask_dca.engine.types import Window
 from dask_dca.geometry import planes, votes
-from dask_dca.geometry.exact import plain_total, power_of_two, product_total
+from dask_dca.geometry.arrays import Floats, Mask, Numbers
+from dask_dca.geometry.exact import Total, plain_total, power_of_two, product_total
 from dask_dca.geometry.solvers import successive_projection
 from dask_dca.geometry.votes import ArgBest
 from dask_dca.models.kalman.em import StateSums
-from dask_dca.models.kalman.pieces import read_pieces, smooth_complete, smooth_missing
+from dask_dca.models.kalman.pieces import PieceBatch, PreparedFilter, read_pieces, smooth_complete, smooth_missing
 from dask_dca.models.kalman.scan import smoothed_sums
 from dask_dca.models.kalman.system import row_products
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.engine.types import Window
-    from dask_dca.geometry.arrays import Floats, Mask, Numbers
-    from dask_dca.geometry.exact import Total
-    from dask_dca.models.kalman.pieces import PieceBatch, PreparedFilter
-
-    Sums = dict[str, Any]  # Total, except for the extremes' ArgBest
+Sums = dict[str, Any]  # Total, except for the extremes' ArgBest
 
 _DIRECTIONS_PER_STATE: Final = 5.0  # s = 5 k ln(k + 1)
 _MIN_AXIS_HEIGHT: Final = 1e-6  # minimum singular value of the anchor states, in units of unit variance

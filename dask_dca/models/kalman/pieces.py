@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from dask_dca.engine.cubes import labelled
-from dask_dca.engine.passes import Pass, map_frames, run_pass
-from dask_dca.engine.sequences import batches, cut_sequences
+from dask_dca.engine.passes import Pass, Run, map_frames, run_pass
+from dask_dca.engine.rows import Rows
+from dask_dca.engine.sequences import Batch, Cut, batches, cut_sequences
 from dask_dca.engine.tiles import tiles
-from dask_dca.engine.types import add_parts, stack_parts
+from dask_dca.engine.types import Window, add_parts, stack_parts
 from dask_dca.errors import InvalidInputError
-from dask_dca.geometry.exact import plain_total
+from dask_dca.geometry.arrays import Floats, Numbers
+from dask_dca.geometry.exact import Total, plain_total
 from dask_dca.models.kalman.filter import (
+    Filtered,
+    FilteredStates,
+    Gains,
+    SmoothedStates,
     filter_pieces,
     filter_states,
     filtered_covariances,
@@ -27,6 +34,8 @@ from dask_dca.models.kalman.filter import (
     steady_gains,
 )
 from dask_dca.models.kalman.system import (
+    LinearSystem,
+    Observer,
     forecast,
     prepare_observer,
     reduce_frames,
@@ -36,19 +45,6 @@ from dask_dca.models.kalman.system import (
     row_products,
     split_reduced,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.engine.sequences import Batch, Cut
-    from dask_dca.engine.types import Window
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.geometry.exact import Total
-    from dask_dca.models.kalman.filter import Filtered, FilteredStates, Gains, SmoothedStates
-    from dask_dca.models.kalman.system import LinearSystem, Observer
-
 
 MAX_MEMORY_FRAMES: Final = 4096  # maximum burn-in; systems that remember longer are run over whole sequences
 _MIN_MEMORY_FRAMES: Final = 8  # minimum burn-in

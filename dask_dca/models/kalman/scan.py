@@ -8,20 +8,15 @@ a sequence, before the gains converge, are processed one after the other.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.models.kalman.em import StateSums
-from dask_dca.models.kalman.filter import memory_length, start_gains, steady_gains
-from dask_dca.models.kalman.system import LOG_2_PI, prepare_observer, regularised, symmetric
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.models.kalman.filter import Gains
-    from dask_dca.models.kalman.system import LinearSystem, Observer
+from dask_dca.models.kalman.filter import Gains, memory_length, start_gains, steady_gains
+from dask_dca.models.kalman.system import LOG_2_PI, LinearSystem, Observer, prepare_observer, regularised, symmetric
 
 _RICCATI_RTOL: Final = 1e-5  # convergence of covariances: change relative to the states' standard deviations
 _MAX_RICCATI_STEPS: Final = 400  # maximum number of frames with gains of their own

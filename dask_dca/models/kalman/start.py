@@ -12,12 +12,13 @@ identification, 1996). The window length that they need depends on the system, a
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import ndtri
 
+from dask_dca.geometry.arrays import Floats, Mask, Numbers
 from dask_dca.geometry.planes import child_seeds, uniforms
 from dask_dca.models.kalman.em import shrink_correlations
 from dask_dca.models.kalman.scan import frame_ages, scan
@@ -29,9 +30,6 @@ from dask_dca.models.kalman.system import (
     symmetric,
 )
 from dask_dca.models.neighbours import LAGS, discriminant_coordinates, lag_moments, pairs_at
-
-if TYPE_CHECKING:
-    from dask_dca.geometry.arrays import Floats, Mask, Numbers
 
 _STATE_SHARE_RANGE: Final = (0.02, 0.9)  # bounds of the states' share in the variance of an innovation
 

@@ -11,20 +11,16 @@ with missing entries, the rows of O and R are left out, so that each pattern of 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import schur, solve_triangular
 
 from dask_dca.errors import InvalidParameterError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from dask_dca.geometry.arrays import Floats
+from dask_dca.geometry.arrays import Floats
 
 _NOISE_FLOOR: Final = 1e-12  # noise variance of a channel with singular noise, relative to its variance
 _EPS: Final = float(np.finfo(np.float64).eps)  # relative rounding error

@@ -6,18 +6,21 @@ collected, so that a sample that is too large is cut to the same documents for a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
-from dask_dca.engine.passes import Pass, run_pass
-from dask_dca.engine.rows import as_rows
+from dask_dca.engine.passes import Pass, Run, run_pass
+from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sampling import KeepRule, run_and_keep
 from dask_dca.engine.tiles import counts_of_block
 from dask_dca.engine.types import Summed, add_parts
 from dask_dca.errors import warn
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.geometry.exact import Total
 from dask_dca.geometry.planes import child_seeds, uniforms
 from dask_dca.models.lda.documents import (
@@ -32,16 +35,6 @@ from dask_dca.models.lda.documents import (
     take_documents,
     with_data,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats, Numbers
-
 
 _MAX_SAMPLE_ENTRIES: Final = 2**23  # maximum number of entries of a sample: 100 MB
 _PIECE_DOCUMENTS: Final = 4096  # minimum number of documents per piece of a sample, so that sums over words are cheap

@@ -11,23 +11,19 @@ bounds all sums.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.geometry.exact import Total, Workspace, digits, power_of_two
 from dask_dca.geometry.planes import child_seeds, uniforms
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from dask_dca.geometry.arrays import Floats, Numbers
-
-    Reals = NDArray[np.floating]
+Reals = NDArray[np.floating]
 
 _TILE_ENTRIES: Final = 2**18  # maximum number of entries of a tile times topics
 _PRODUCT_ENTRIES: Final = 2**13  # maximum size of one product, for which BLAS uses a single thread

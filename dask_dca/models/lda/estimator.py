@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.anchoring.parameters import check_integer
-from dask_dca.engine.passes import map_rows
+from dask_dca.engine.passes import Run, map_rows
+from dask_dca.engine.rows import Rows
 from dask_dca.engine.weights import weigh_rows
 from dask_dca.errors import InvalidInputError, InvalidParameterError, warn
+from dask_dca.geometry.arrays import Floats
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.attributes import TOPICS
 from dask_dca.models.base import whole_fit
 from dask_dca.models.labelled import NamedParts
-from dask_dca.models.lda.corpus import Draw, cooccurrence_of, cooccurrence_of_sample
+from dask_dca.models.lda.corpus import DocumentCensus, Draw, cooccurrence_of, cooccurrence_of_sample
 from dask_dca.models.lda.documents import count_scales
 from dask_dca.models.lda.fit import (
     FittedTopics,
@@ -37,15 +40,6 @@ from dask_dca.models.lda.passes import (
 from dask_dca.models.lda.refine import Refinement, begin_topics, refine_topics, see_documents, step_topics
 from dask_dca.models.lda.topics import distances_to_corpus, leading_words, mutual_information, topic_distances
 from dask_dca.models.stream import RowStream
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats
-    from dask_dca.models.lda.corpus import DocumentCensus
-
 
 _INFERENCE_POWERS: Final = (1.0,) * 40  # powers of the steps of inference: 40 plain ones
 _MAX_AVERAGE_DISTANCE: Final = 0.15  # topics within this total variation of the corpus are average

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_dca.anchoring.parameters import check_integer, check_number, is_auto
 from dask_dca.engine.process import one_blas_thread
 from dask_dca.errors import FewerAnchorsWarning, InvalidInputError, InvalidParameterError, warn
+from dask_dca.geometry.arrays import Floats, Numbers
+from dask_dca.models.lda.corpus import Cooccurrence, DocumentCensus
 from dask_dca.models.lda.passes import WordBlocks, leading_pairs
 from dask_dca.models.lda.topics import (
     direction_count,
@@ -20,13 +23,6 @@ from dask_dca.models.lda.topics import (
     select_words,
     word_points,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.models.lda.corpus import Cooccurrence, DocumentCensus
-
 
 _TRANSPOSED_RATIO: Final = 2.0  # row sums vary this much more than column sums if rows seem to be words
 _MAX_AUTO_TOPICS: Final = 64  # maximum number of topics with n_components="auto"

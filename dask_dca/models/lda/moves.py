@@ -7,26 +7,22 @@ without.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import ndtri
 
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.geometry.planes import child_seeds, uniforms
 from dask_dca.models.lda.documents import COLD_START, mixtures_and_rates, with_data
 from dask_dca.models.lda.topics import updated_topics
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    from dask_dca.geometry.arrays import Floats, Numbers
-
-    Singles = NDArray[np.float32]
+Singles = NDArray[np.float32]
 
 _WARM_START: Final = (2.0, 1.0)  # powers of inference steps from the mixtures of the step before
 _TOPIC_POWER: Final = 2.0  # power of EM's factor on topics

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dask_dca.anchoring.literal import n_planes
+from dask_dca.anchoring.parameters import Settings
 from dask_dca.engine.process import one_blas_thread
 from dask_dca.errors import FewerAnchorsWarning, warn
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.geometry.nnls import nonnegative_from_gram
 from dask_dca.geometry.planes import plane_pairs
 from dask_dca.geometry.votes import count_votes, select_votes
+from dask_dca.models.lda.corpus import Cooccurrence
 from dask_dca.models.lda.fit import FittedTopics, check_topics
 from dask_dca.models.lda.topics import dirichlet_of_moment
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dask_dca.anchoring.parameters import Settings
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.models.lda.corpus import Cooccurrence
-
 
 _PASS_ENTRIES: Final = 2**23  # maximum number of words times columns in one pass
 

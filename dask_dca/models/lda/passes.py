@@ -9,22 +9,26 @@ on the workers between products, and only the eigenvectors are fetched.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
 
 from dask_dca.engine.computing import compute_delayed, compute_with_state, task_threads
-from dask_dca.engine.passes import Pass, plane_groups, run_pass, step
+from dask_dca.engine.passes import Pass, PlaneGroup, Run, plane_groups, run_pass, step
 from dask_dca.engine.process import one_blas_thread
-from dask_dca.engine.rows import as_rows
+from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.tiles import counts_of_block
 from dask_dca.engine.types import Groups, Summed, add_parts, stack_parts
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.geometry.exact import Workspace
 from dask_dca.geometry.simplex import SLAB_ROWS, simplex_descent
 from dask_dca.geometry.votes import ArgBest, VoteHistogram, extremes, merge_histograms, votes_of_extremes
-from dask_dca.models.lda.corpus import Products, documents_of, product_pass
+from dask_dca.models.lda.corpus import Columns, Cooccurrence, Products, documents_of, product_pass
 from dask_dca.models.lda.documents import (
     TrainingCounts,
     damped_counts,
@@ -37,21 +41,16 @@ from dask_dca.models.lda.documents import (
     type_halves,
     with_data,
 )
-from dask_dca.models.lda.topics import block_krylov, burstiness_sums, topic_products, word_directions, word_positions
+from dask_dca.models.lda.topics import (
+    WordPoints,
+    block_krylov,
+    burstiness_sums,
+    topic_products,
+    word_directions,
+    word_positions,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-    from scipy import sparse
-
-    from dask_dca.engine.passes import PlaneGroup, Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.models.lda.corpus import Columns, Cooccurrence
-    from dask_dca.models.lda.topics import WordPoints
-
-    Reals = NDArray[np.floating]
+Reals = NDArray[np.floating]
 
 _LOG_SCALE: Final = 2.0**20  # log likelihoods are summed as integers, in units of 2**-20
 _COUNT_SCALE: Final = 2.0**13  # numbers of words are summed as integers, in units of 2**-13

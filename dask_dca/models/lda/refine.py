@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from scipy import sparse
 
 from dask_dca.engine.passes import Run
 from dask_dca.engine.process import one_blas_thread
-from dask_dca.engine.rows import as_rows
-from dask_dca.models.lda.corpus import cooccurrence_of, fetch_documents
+from dask_dca.engine.rows import Rows, as_rows
+from dask_dca.geometry.arrays import Floats
+from dask_dca.models.lda.corpus import Cooccurrence, DocumentCensus, cooccurrence_of, fetch_documents
 from dask_dca.models.lda.documents import COLD_START, TrainingCounts, count_scales, damped_counts, token_halves
-from dask_dca.models.lda.fit import words_of_enough
-from dask_dca.models.lda.moves import Corpus, split_and_merge
-from dask_dca.models.lda.passes import TopicModel, burstiness, held_out_sums, refine
+from dask_dca.models.lda.fit import FittedTopics, words_of_enough
+from dask_dca.models.lda.moves import Corpus, MovedTopics, split_and_merge
+from dask_dca.models.lda.passes import TopicCounts, TopicModel, burstiness, held_out_sums, refine
 from dask_dca.models.lda.topics import smooth_topics, two_level_topics, updated_topics
 
-if TYPE_CHECKING:
-    from scipy import sparse
-
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats
-    from dask_dca.models.lda.corpus import Cooccurrence, DocumentCensus
-    from dask_dca.models.lda.fit import FittedTopics
-    from dask_dca.models.lda.moves import MovedTopics
-    from dask_dca.models.lda.passes import TopicCounts
-
-    Sums = dict[str, Floats]
+Sums = dict[str, Floats]
 
 
 _SEARCH_DOCUMENTS: Final = 5000  # maximum number of documents for the search, and for the measure of bursts

@@ -7,29 +7,25 @@ columns. Every word is a point R_i in k dimensions, a mixture of the topics' poi
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
 from scipy.cluster import hierarchy
 from scipy.special import ndtri
 
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.geometry.exact import Workspace, power_of_two
 from dask_dca.geometry.planes import child_seeds, uniforms
 from dask_dca.geometry.simplex import simplex_descent
 from dask_dca.geometry.solvers import successive_projection
 from dask_dca.geometry.votes import integer_directions
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-    from scipy import sparse
-
-    from dask_dca.geometry.arrays import Floats, Numbers
-
-    Reals = NDArray[np.floating]
-    Descent = Callable[[Floats, Floats, Floats | None, int], Floats]
+Reals = NDArray[np.floating]
+Descent = Callable[[Floats, Floats, Floats | None, int], Floats]
 
 _CORPUS_SHARE: Final = 0.01  # share of the corpus's word probabilities in smoothed topics
 _TINY: Final = float(np.finfo(np.float64).tiny)  # avoids division by zero

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.passes import Pass, Run, run_pass
+from dask_dca.engine.rows import Rows
 from dask_dca.engine.tiles import even_tiles, require_squares
 from dask_dca.engine.types import add_parts
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.geometry.exact import Total, plain_total
-from dask_dca.models.gaussians import log_densities, prepare_gaussians
+from dask_dca.models.gaussians import Gaussians, log_densities, prepare_gaussians
 from dask_dca.models.incomplete_gaussians import observed_log_densities
 from dask_dca.models.mixture.e_step import LOG_UNIT
 from dask_dca.models.mixture.em import normalise
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.models.gaussians import Gaussians
-    from dask_dca.models.mixture.family import CovarianceSubspace
+from dask_dca.models.mixture.family import CovarianceSubspace
 
 
 @dataclass(frozen=True)

@@ -10,21 +10,23 @@ digits.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 import numpy as np
 
-from dask_dca.geometry.exact import EXACT_LIMIT, RunningTotal, plain_total, power_of_two, product_total, weighted_total
+from dask_dca.geometry.arrays import Floats, Numbers
+from dask_dca.geometry.exact import (
+    EXACT_LIMIT,
+    RunningTotal,
+    Total,
+    plain_total,
+    power_of_two,
+    product_total,
+    weighted_total,
+)
 from dask_dca.geometry.votes import ArgBest
-from dask_dca.models.gaussians import GaussianMoments, log_densities_at, log_peak, rescale_student_moments
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.geometry.exact import Total
-    from dask_dca.models.gaussians import Gaussians
-
+from dask_dca.models.gaussians import GaussianMoments, Gaussians, log_densities_at, log_peak, rescale_student_moments
 
 _WEIGHT_BITS: Final = 16  # responsibilities are integers from 0 to 2**16
 _VALUE_UNIT: Final = 2.0**-22  # values are rounded to multiples of this, relative to the feature's scale

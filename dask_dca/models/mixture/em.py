@@ -11,12 +11,16 @@ by about (number of parameters) / (rows of the sample), however slowly expectati
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from dask_dca.geometry.arrays import Floats, Labels
 from dask_dca.models.gaussians import (
+    GaussianMoments,
+    Gaussians,
     add_multiple,
     covariance_parameters,
     expected_log_density,
@@ -29,14 +33,7 @@ from dask_dca.models.gaussians import (
     variances_of,
 )
 from dask_dca.models.mixture.e_step import e_step_in_memory
-from dask_dca.models.mixture.family import estimate, maximization
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dask_dca.geometry.arrays import Floats, Labels
-    from dask_dca.models.gaussians import GaussianMoments, Gaussians
-    from dask_dca.models.mixture.family import Estimate, Mixture, Shrinkage
+from dask_dca.models.mixture.family import Estimate, Mixture, Shrinkage, estimate, maximization
 
 
 @dataclass(frozen=True)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.anchoring.completion import warn_of_few_entries
 from dask_dca.anchoring.parameters import check_count, check_integer, draw_seed
-from dask_dca.engine.passes import map_rows
+from dask_dca.engine.passes import Run, map_rows
 from dask_dca.engine.process import one_blas_thread
-from dask_dca.engine.rows import check_missing
+from dask_dca.engine.rows import Rows, check_missing
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.tiles import tile_height
 from dask_dca.engine.weights import weigh_rows
 from dask_dca.errors import InvalidParameterError
+from dask_dca.geometry.arrays import Floats
 from dask_dca.models.attributes import MIXTURE
 from dask_dca.models.base import whole_fit
 from dask_dca.models.describe import passes_of
@@ -31,7 +33,9 @@ from dask_dca.models.gaussians import (
 )
 from dask_dca.models.mixture.densities import Densities, density_block, label_block, log_likelihood, posterior_block
 from dask_dca.models.mixture.family import CovarianceSubspace, as_full
+from dask_dca.models.mixture.fit import MixtureFit
 from dask_dca.models.mixture.given import (
+    MixtureSettings,
     begin_mixture,
     check_mixture,
     see_batch,
@@ -42,15 +46,6 @@ from dask_dca.models.mixture.given import (
 from dask_dca.models.mixture.incomplete import Observed, fit_observed, warn_of_left_out
 from dask_dca.models.mixture.paper import fit_paper_mixture
 from dask_dca.models.stream import RowStream
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats
-    from dask_dca.models.mixture.fit import MixtureFit
-    from dask_dca.models.mixture.given import MixtureSettings
 
 
 class GaussianMixture(InitMixin, DensityMixin, RowStream):

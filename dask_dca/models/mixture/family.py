@@ -14,16 +14,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
-from dask_dca.models.gaussians import mean_and_covariance
-
-if TYPE_CHECKING:
-    from dask_dca.geometry.arrays import Floats
-    from dask_dca.models.gaussians import GaussianMoments
-
+from dask_dca.geometry.arrays import Floats
+from dask_dca.models.gaussians import GaussianMoments, mean_and_covariance
 
 _EMPTY_WEIGHT: Final = 10 * np.finfo(np.float64).eps  # a component that weighs less, in rows, is empty
 _SHAPE_ITERATIONS: Final = 3  # alternating updates of the common shape and of the components' sizes

@@ -5,45 +5,32 @@ The first of these passes is also the divide step: it finds the rows furthest ou
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import numpy as np
 
-from dask_dca.engine.sampling import call, hold_rows
+from dask_dca.engine.passes import Run
+from dask_dca.engine.rows import Rows
+from dask_dca.engine.sampling import Held, call, hold_rows
 from dask_dca.engine.tiles import require_size, require_squares, tile_height
 from dask_dca.engine.weights import draw_rows
 from dask_dca.errors import FewerAnchorsWarning, warn
-from dask_dca.geometry.votes import count_votes
+from dask_dca.geometry.arrays import Floats, Numbers
+from dask_dca.geometry.votes import ArgBest, count_votes
 from dask_dca.models.attributes import vote_attributes
-from dask_dca.models.em import corrected_maximisation, expectation_maximisation
-from dask_dca.models.gaussians import prepare_gaussians
+from dask_dca.models.em import Refined, corrected_maximisation, expectation_maximisation
+from dask_dca.models.gaussians import GaussianMoments, prepare_gaussians
 from dask_dca.models.kmeans import distinct_count, squared_distances
 from dask_dca.models.mixture.densities import Densities
-from dask_dca.models.mixture.em import SampleEM, corrected_step, prepare_mixture
-from dask_dca.models.mixture.family import maximization, split_rows
+from dask_dca.models.mixture.em import CorrectedStep, SampleEM, corrected_step, prepare_mixture
+from dask_dca.models.mixture.family import Mixture, maximization, split_rows
 from dask_dca.models.mixture.furthest import TailDirections
-from dask_dca.models.mixture.given import start_from_parameters
-from dask_dca.models.mixture.learning import RowSample, fit_sample, robust_scales
-from dask_dca.models.mixture.passes import e_step_pass
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.engine.sampling import Held
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.geometry.votes import ArgBest
-    from dask_dca.models.em import Refined
-    from dask_dca.models.gaussians import GaussianMoments
-    from dask_dca.models.mixture.em import CorrectedStep
-    from dask_dca.models.mixture.family import Mixture
-    from dask_dca.models.mixture.given import MixtureSettings
-    from dask_dca.models.mixture.learning import MixtureStart, SampleFit
-    from dask_dca.models.mixture.passes import MixtureStatistics
-
+from dask_dca.models.mixture.given import MixtureSettings, start_from_parameters
+from dask_dca.models.mixture.learning import MixtureStart, RowSample, SampleFit, fit_sample, robust_scales
+from dask_dca.models.mixture.passes import MixtureStatistics, e_step_pass
 
 _SAMPLE_ROWS: Final = 65_536  # maximum number of rows of the sample, unless 20 for each component are more
 _SAMPLE_ENTRIES: Final = 2 * 10**7  # maximum number of entries of the sample, with the same exception

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.geometry.votes import NO_ROW, ArgBest
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dask_dca.geometry.arrays import Floats, Numbers
 
 _EXCLUDED_HEIGHTS: Final = (np.float32(-np.inf), np.float32(np.inf))  # of rows that count neither as highest nor lowest
 _FLOAT32_ROUNDING: Final = 2.0**-23  # relative rounding error of each term of a float32 sum: twice the unit roundoff

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dask_dca.anchoring.parameters import check_integer, check_number, check_option, is_auto
+from dask_dca.anchoring.parameters import Settings, check_integer, check_number, check_option, is_auto
 from dask_dca.anchoring.views import check_views
+from dask_dca.engine.passes import Run
+from dask_dca.engine.rows import Rows
 from dask_dca.errors import InvalidParameterError
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.models.em import check_covariances, check_shape, copy_numbers, read_init
 from dask_dca.models.fitted import SUM_TOL
 from dask_dca.models.gaussians import (
@@ -21,29 +25,22 @@ from dask_dca.models.gaussians import (
     variances_of,
 )
 from dask_dca.models.kmeans import squared_distances
+from dask_dca.models.mixture.densities import Densities
 from dask_dca.models.mixture.em import WeightedRows, mixture_of_labels
 from dask_dca.models.mixture.family import Shrinkage, as_full, maximization
 from dask_dca.models.mixture.learning import (
     MAX_FULL_FEATURES,
     MixtureStart,
+    RowSample,
     SampleFit,
     draw_directions,
     principal_coordinates,
     rounding_variances,
 )
-from dask_dca.models.mixture.passes import e_step_pass
+from dask_dca.models.mixture.passes import MixtureStatistics, e_step_pass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from dask_dca.anchoring.parameters import Settings
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.models.mixture.densities import Densities
     from dask_dca.models.mixture.fit import MixtureFit
-    from dask_dca.models.mixture.learning import RowSample
-    from dask_dca.models.mixture.passes import MixtureStatistics
 
     Sums = dict[str, Floats]
 

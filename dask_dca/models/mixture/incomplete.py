@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import numpy as np
 
 from dask_dca.anchoring.completion import complete_rows, complete_sample
 from dask_dca.engine.passes import Pass, run_pass
-from dask_dca.engine.rows import as_rows
+from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sampling import call, hold_rows
 from dask_dca.engine.tiles import even_tiles, require_size, require_squares, tile_height
 from dask_dca.engine.types import Run, add_parts
@@ -24,11 +25,14 @@ from dask_dca.errors import (
     warn,
 )
 from dask_dca.geometry import planes
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.geometry.low_rank import LowRank, is_missing_in_blocks
-from dask_dca.models.em import expectation_maximisation
+from dask_dca.geometry.votes import ArgBest
+from dask_dca.models.em import Refined, expectation_maximisation
 from dask_dca.models.incomplete_gaussians import completed_rows, drawn_rows
 from dask_dca.models.kmeans import distinct_count
 from dask_dca.models.mixture.em import normalise, prepare_mixture
+from dask_dca.models.mixture.family import Mixture
 from dask_dca.models.mixture.fit import (
     MAX_AUTO_COMPONENTS,
     MixtureFit,
@@ -41,22 +45,16 @@ from dask_dca.models.mixture.fit import (
     sample_numbers,
 )
 from dask_dca.models.mixture.furthest import FurthestRows, TailDirections
-from dask_dca.models.mixture.given import start_from_parameters
-from dask_dca.models.mixture.learning import MAX_FULL_FEATURES, RowSample, fit_sample, robust_scales
-from dask_dca.models.mixture.passes import e_step_pass
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.geometry.votes import ArgBest
-    from dask_dca.models.em import Refined
-    from dask_dca.models.mixture.family import Mixture
-    from dask_dca.models.mixture.given import MixtureSettings
-    from dask_dca.models.mixture.learning import MixtureStart, SampleFit
-    from dask_dca.models.mixture.passes import MixtureStatistics
-
+from dask_dca.models.mixture.given import MixtureSettings, start_from_parameters
+from dask_dca.models.mixture.learning import (
+    MAX_FULL_FEATURES,
+    MixtureStart,
+    RowSample,
+    SampleFit,
+    fit_sample,
+    robust_scales,
+)
+from dask_dca.models.mixture.passes import MixtureStatistics, e_step_pass
 
 _ROUND_PASSES: Final = ((15, 1e-3), (15, 1e-3), (40, 1e-4))  # maximum passes on the sample after each search, and tol
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dask_dca.geometry.arrays import Floats, Labels
 from dask_dca.geometry.planes import directions
 from dask_dca.models.gaussians import covariance_parameters
-from dask_dca.models.kmeans import breathing_kmeans, distinct_rows, lloyd, spread_points, squared_distances
+from dask_dca.models.kmeans import Partition, breathing_kmeans, distinct_rows, lloyd, spread_points, squared_distances
 from dask_dca.models.mixture.em import SampleEM, WeightedRows, expectation
 from dask_dca.models.mixture.family import (
     CovarianceSubspace,
@@ -25,13 +28,7 @@ from dask_dca.models.mixture.family import (
 from dask_dca.models.mixture.search import ScoredMixture, choose_simplest, fit_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
     from dask_dca.anchoring.parameters import Settings
-    from dask_dca.geometry.arrays import Floats, Labels
-    from dask_dca.models.kmeans import Partition
     from dask_dca.models.mixture.given import MixtureSettings
 
     Numbers = NDArray[np.intp]

@@ -7,30 +7,24 @@ first order: the number of the target's parameters, divided by the rows that the
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from scipy.linalg import eigh
 
-from dask_dca.models.gaussians import log_densities_at
+from dask_dca.geometry.arrays import Floats, Labels
+from dask_dca.models.gaussians import GaussianMoments, log_densities_at
 from dask_dca.models.mixture.em import (
+    WeightedRows,
     component_moments,
     joint_log_densities,
     normalise,
     prepare_mixture,
     relative_student_weights,
 )
-from dask_dca.models.mixture.family import estimate
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dask_dca.geometry.arrays import Floats, Labels
-    from dask_dca.models.gaussians import GaussianMoments
-    from dask_dca.models.mixture.em import WeightedRows
-    from dask_dca.models.mixture.family import Estimate, Mixture, Shrinkage
-
+from dask_dca.models.mixture.family import Estimate, Mixture, Shrinkage, estimate
 
 _PULLS: Final = (2.0**-32, 1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, np.inf)  # tried; the first is none, but not singular
 _TUNE_ROWS: Final = 16_000  # maximum number of rows that pulls are chosen by, or of rows x features / 8 if diagonal

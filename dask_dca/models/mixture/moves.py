@@ -6,25 +6,25 @@ A move splits one component and merges two others; or it splits the rows of two 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from dask_dca.geometry.arrays import Floats, Labels
 from dask_dca.models.kmeans import squared_distances
-from dask_dca.models.mixture.em import estimate_from_responsibilities, expectation, mixture_of_labels, run_em
+from dask_dca.models.mixture.em import (
+    WeightedRows,
+    estimate_from_responsibilities,
+    expectation,
+    mixture_of_labels,
+    run_em,
+)
+from dask_dca.models.mixture.family import Estimate, Mixture, Shrinkage
 from dask_dca.models.mixture.leave_one_out import leave_one_out_densities
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from dask_dca.geometry.arrays import Floats, Labels
-    from dask_dca.models.mixture.em import WeightedRows
-    from dask_dca.models.mixture.family import Estimate, Mixture, Shrinkage
-
 
 _MAX_ROUNDS: Final = 30  # maximum number of rounds of moves
 _MOVE_PASSES: Final = 6  # passes of expectation-maximisation after moves

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from dask_dca.anchoring.views import ColumnViews, paper_mixture, split_views
+from dask_dca.engine.passes import Run
+from dask_dca.engine.rows import Rows
 from dask_dca.engine.sampling import call, fetch_rows
 from dask_dca.errors import InvalidParameterError
+from dask_dca.geometry.arrays import Floats
 from dask_dca.models.attributes import vote_attributes
 from dask_dca.models.gaussians import equal_covariances
 from dask_dca.models.kmeans import squared_distances
 from dask_dca.models.mixture.family import Mixture, Shrinkage, maximization
 from dask_dca.models.mixture.fit import MixtureFit, leading_axes, prepare_densities, refine, take_sample
-from dask_dca.models.mixture.learning import MixtureStart, rounding_variances
+from dask_dca.models.mixture.given import MixtureSettings
+from dask_dca.models.mixture.learning import MixtureStart, RowSample, rounding_variances
 from dask_dca.models.mixture.passes import e_step_pass
-
-if TYPE_CHECKING:
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats
-    from dask_dca.models.mixture.given import MixtureSettings
-    from dask_dca.models.mixture.learning import RowSample
-
 
 _PULL: Final = 4.0  # weight, in rows, of the common covariance that those of the components are shrunk to
 

@@ -6,25 +6,29 @@ centre, or about each component's own mean where a component is far from the cen
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
-from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.passes import Pass, Run, run_pass
+from dask_dca.engine.rows import Rows
 from dask_dca.engine.tiles import even_tiles, require_squares, tiles
 from dask_dca.engine.types import Summed, add_parts
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.geometry.exact import Total, plain_total, power_of_two, product_total, scattered_total, weighted_total
 from dask_dca.geometry.votes import ArgBest
 from dask_dca.models.gaussians import (
     SPHERICAL_TYPES,
     GaussianMoments,
+    Gaussians,
     rescale_student_moments,
     student_weights,
 )
-from dask_dca.models.incomplete_gaussians import completed_rows, typicality
-from dask_dca.models.mixture.densities import tile_log_densities
+from dask_dca.models.incomplete_gaussians import ConditionalCovariances, completed_rows, typicality
+from dask_dca.models.mixture.densities import Densities, tile_log_densities
 from dask_dca.models.mixture.e_step import (
     LOG_UNIT,
     EStep,
@@ -34,18 +38,7 @@ from dask_dca.models.mixture.e_step import (
     rounding_scales,
 )
 from dask_dca.models.mixture.em import normalise
-from dask_dca.models.mixture.furthest import FurthestRows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.models.gaussians import Gaussians
-    from dask_dca.models.incomplete_gaussians import ConditionalCovariances
-    from dask_dca.models.mixture.densities import Densities
-    from dask_dca.models.mixture.furthest import TailDirections
+from dask_dca.models.mixture.furthest import FurthestRows, TailDirections
 
 _VALUE_UNIT: Final = 2.0**-30  # values are rounded to multiples of this many standard deviations
 _SQUARE_UNIT: Final = 2.0**-32  # squares are rounded to multiples of this many variances; up to 128 take two digits

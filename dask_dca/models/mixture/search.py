@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from dask_dca.geometry.arrays import Floats, Labels
 from dask_dca.models.mixture.em import WeightedRows, mixture_of_labels, run_em
-from dask_dca.models.mixture.family import Shrinkage, as_full
+from dask_dca.models.mixture.family import Mixture, Shrinkage, as_full
 from dask_dca.models.mixture.leave_one_out import leave_one_out_densities, tune_common_pull, tune_degrees, tune_pull
 from dask_dca.models.mixture.moves import split_and_merge
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dask_dca.geometry.arrays import Floats, Labels
-    from dask_dca.models.mixture.family import Mixture
-
 
 _TIED_PASSES: Final = 20  # maximum number of passes with one full covariance, before components have their own
 _TIED_TOL: Final = 1e-4  # tolerance of the passes with one full covariance

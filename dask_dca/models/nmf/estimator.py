@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from sklearn.base import clone
@@ -13,15 +13,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.anchoring.anchors import anchors_of
 from dask_dca.anchoring.completion import count_by_holdout
-from dask_dca.anchoring.parameters import check_count
+from dask_dca.anchoring.parameters import AnchorResult, check_count
 from dask_dca.engine.cubes import as_cube, labelled
-from dask_dca.engine.passes import Pass, map_rows, run_pass
+from dask_dca.engine.passes import Pass, Run, map_rows, run_pass
 from dask_dca.engine.process import numpy_defaults
-from dask_dca.engine.rows import as_rows
+from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.types import Reads, add_parts
 from dask_dca.engine.weights import weigh_rows
 from dask_dca.errors import InvalidInputError, InvalidParameterError
+from dask_dca.geometry.arrays import Floats
+from dask_dca.geometry.exact import Total
 from dask_dca.geometry.votes import wilson_bounds
 from dask_dca.models.attributes import NMF as NMF_FITTED
 from dask_dca.models.attributes import completion_of, keep_completion
@@ -29,6 +31,8 @@ from dask_dca.models.base import AnchorModel, whole_fit
 from dask_dca.models.describe import anchor_facts, anchor_table, certificate
 from dask_dca.models.labelled import NamedParts, feature_labels, part_dim
 from dask_dca.models.nmf.fit import (
+    BasisFit,
+    BasisSettings,
     as_basis,
     check_basis,
     counts_basis,
@@ -52,6 +56,7 @@ from dask_dca.models.nmf.passes import (
 )
 from dask_dca.models.nmf.rays import MIN_GROWTH
 from dask_dca.models.nmf.stream import (
+    AnchorStream,
     MissingCounts,
     add_incomplete_rows,
     can_stream,
@@ -64,16 +69,6 @@ from dask_dca.models.nmf.stream import (
     stream_of,
 )
 from dask_dca.models.stream import check_grown, seen_rows
-
-if TYPE_CHECKING:
-    from dask_dca.anchoring.parameters import AnchorResult
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats
-    from dask_dca.geometry.exact import Total
-    from dask_dca.models.nmf.fit import BasisFit, BasisSettings
-    from dask_dca.models.nmf.stream import AnchorStream
-
 
 _MAX_LOSS: Final = 0.01  # rays may explain this much less of the variance than the anchors
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from scipy import sparse
 
 from dask_dca.anchoring.completion import fill_blocks, with_zeros_for_empty_rows
 from dask_dca.anchoring.parameters import check_integer, check_number, check_option
-from dask_dca.engine.passes import Pass, run_pass
-from dask_dca.engine.sampling import call, hold_pass, hold_rows
+from dask_dca.engine.passes import Pass, Run, run_pass
+from dask_dca.engine.rows import Rows
+from dask_dca.engine.sampling import Held, call, hold_pass, hold_rows
 from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.engine.weights import draw_rows
 from dask_dca.errors import InvalidInputError, InvalidParameterError
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.geometry.exact import piecewise_matmul, power_of_two
 from dask_dca.models.nmf.free import (
     NO_PENALTY,
@@ -29,22 +31,16 @@ from dask_dca.models.nmf.free import (
 )
 from dask_dca.models.nmf.passes import (
     Basis,
+    BasisSums,
+    CountsSums,
+    Filling,
     basis_sums_block,
     counts_sums_block,
     imputed_block,
     take_counts_block,
     working_unit,
 )
-from dask_dca.models.nmf.rays import find_rays, find_rows_level, likely_rays
-
-if TYPE_CHECKING:
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.engine.sampling import Held
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.models.nmf.passes import BasisSums, CountsSums, Filling
-    from dask_dca.models.nmf.rays import Rays
-
+from dask_dca.models.nmf.rays import Rays, find_rays, find_rows_level, likely_rays
 
 _BASES: Final = ("rows", "rays", "free", "auto")
 _CRITERIA: Final = ("spectrum", "holdout")

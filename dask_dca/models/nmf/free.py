@@ -14,16 +14,14 @@ refitted, and as many new ones added along the residual.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import numpy as np
 from scipy import sparse
 
+from dask_dca.geometry.arrays import Floats, Mask
 from dask_dca.geometry.exact import piecewise_matmul
 from dask_dca.geometry.nnls import SupportPredictor, nonnegative_from_gram, solve_on_support
-
-if TYPE_CHECKING:
-    from dask_dca.geometry.arrays import Floats, Mask
 
 _SWEEPS: Final = 4  # sweeps over one factor before the other one's turn
 _EXTRAPOLATION: Final = 0.5  # first extrapolation factor, which is raised while the loss falls and cut when it rises

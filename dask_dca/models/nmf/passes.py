@@ -5,10 +5,11 @@ Rows with missing entries get coefficients by their observed entries, and missin
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from scipy.optimize import nnls
@@ -23,19 +24,12 @@ from dask_dca.engine.tiles import (
     tile_height,
 )
 from dask_dca.engine.types import Summed
-from dask_dca.geometry.exact import piecewise_matmul, plain_total, product_total, sparse_product_total
+from dask_dca.geometry.arrays import Floats, Mask, Numbers
+from dask_dca.geometry.exact import Total, piecewise_matmul, plain_total, product_total, sparse_product_total
+from dask_dca.geometry.low_rank import LowRank
 from dask_dca.geometry.nnls import nonnegative_coefficients
 from dask_dca.geometry.votes import ArgBest
-from dask_dca.models.nmf.free import NO_PENALTY, GramProblem, coefficients_of_counts, divergences, quotients
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from dask_dca.geometry.arrays import Floats, Mask, Numbers
-    from dask_dca.geometry.exact import Total
-    from dask_dca.geometry.low_rank import LowRank
-    from dask_dca.models.nmf.free import Penalty
-
+from dask_dca.models.nmf.free import NO_PENALTY, GramProblem, Penalty, coefficients_of_counts, divergences, quotients
 
 _TYPICAL_ROWS: Final = 2**20  # number of rows that tile heights are chosen for, the same for any data
 _MAX_PLAIN_EXPONENT: Final = 64  # data with binary exponents below this are summed without a unit

@@ -7,17 +7,13 @@ the rows of a sample.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dask_dca.geometry.arrays import Floats
 from dask_dca.geometry.simplex import add_ones, enclosing_simplex, likely_simplex
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dask_dca.geometry.arrays import Floats
-
 
 MIN_GROWTH: Final = 1.1  # basis="auto" takes rays if the smallest simplex is this much larger than the anchors'
 

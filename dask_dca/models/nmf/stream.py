@@ -10,18 +10,21 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from dask_dca.anchoring.completion import count_observed, fit_batch_completion
-from dask_dca.anchoring.parameters import certify, check_integer
+from dask_dca.anchoring.parameters import AnchorResult, Settings, certify, check_integer
 from dask_dca.engine.fingerprint import hash_of_contents
-from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.passes import Pass, Run, run_pass
+from dask_dca.engine.rows import Rows
 from dask_dca.engine.tiles import RowCounts, clip_rounding, count_unusable, tiles
 from dask_dca.engine.types import Reads, Summed, add_parts
 from dask_dca.errors import InvalidInputError, InvalidParameterError, MissingEntriesError, ModelFileError
 from dask_dca.geometry import planes, votes
+from dask_dca.geometry.arrays import Floats, Numbers
+from dask_dca.geometry.low_rank import LowRank
 from dask_dca.geometry.moments import ratios, scale_in_place
 from dask_dca.geometry.solvers import successive_projection
 from dask_dca.geometry.votes import NO_ROW, ArgBest, integer_directions
@@ -29,13 +32,6 @@ from dask_dca.models.attributes import COMMON, completion_of
 from dask_dca.models.nmf.fit import fill_rows
 from dask_dca.models.nmf.passes import Filling
 from dask_dca.models.stream import has_stream, rows_from
-
-if TYPE_CHECKING:
-    from dask_dca.anchoring.parameters import AnchorResult, Settings
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.geometry.low_rank import LowRank
 
 _POSITION_BITS: Final = 31  # bits of integer positions; directions have length 2**20, so heights stay below 2**52
 _SLAB_ROWS: Final = 512  # rows whose heights are computed at once

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from dask_dca.geometry import planes as ensembles
 from dask_dca.geometry import votes
+from dask_dca.geometry.arrays import Floats, Labels, Numbers
 from dask_dca.geometry.moments import shrinkage, top_eigenpairs
-from dask_dca.geometry.votes import NO_ROW, coverage_curve, select_candidates, shortfalls
+from dask_dca.geometry.votes import NO_ROW, ArgBest, coverage_curve, select_candidates, shortfalls
 from dask_dca.models.kmeans import squared_distances
 from dask_dca.models.subspace.landmarks import DEFAULT_RIDGE, code_rows, embed, quantise
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dask_dca.geometry.arrays import Floats, Labels, Numbers
-    from dask_dca.geometry.votes import ArgBest
-
 
 _MAX_TEMPORARY_ENTRIES: Final = 2**18  # size of the largest temporary array of `residuals`
 _MIN_ONE_SIDED_SHARE: Final = 0.95  # least share of rows on the positive side of their mean direction in a cone

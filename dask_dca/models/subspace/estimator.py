@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import gc
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.anchoring.completion import complete_rows, fit_completion, warn_of_few_entries
-from dask_dca.engine.passes import Reads, map_rows
-from dask_dca.engine.rows import check_missing
+from dask_dca.anchoring.parameters import Settings
+from dask_dca.engine.passes import Reads, Run, map_rows
+from dask_dca.engine.rows import Rows, check_missing
 from dask_dca.engine.sampling import fetch_rows
 from dask_dca.engine.weights import weigh_rows
 from dask_dca.errors import (
@@ -26,19 +28,11 @@ from dask_dca.errors import (
 from dask_dca.models.attributes import CLUSTERS, completion_of, keep_completion, vote_attributes
 from dask_dca.models.base import AnchorModel, whole_fit
 from dask_dca.models.subspace.clusters import Bases, ClusterRule, ConeFit
-from dask_dca.models.subspace.fit import anchor_cones, check_clustering, find_clusters
+from dask_dca.models.subspace.fit import ClusterSettings, anchor_cones, check_clustering, find_clusters
 from dask_dca.models.subspace.paper import cone_block, fit_paper_cones
 from dask_dca.models.subspace.passes import observed_label_block, unit_rows
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dask_dca.anchoring.parameters import Settings
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.models.subspace.fit import ClusterSettings
-
-    Labels = NDArray[np.int64]
+Labels = NDArray[np.int64]
 
 _MAX_COMPLETION_RANK: Final = 32  # largest rank of the model that imputes missing entries
 _MAX_LISTED_ANCHORS: Final = 6  # most anchors of a cluster in the description

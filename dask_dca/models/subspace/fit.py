@@ -5,19 +5,21 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from scipy import sparse
 from scipy.cluster import hierarchy
 from scipy.sparse import csgraph
 
-from dask_dca.anchoring.parameters import check_count, check_integer, is_auto
+from dask_dca.anchoring.parameters import Settings, check_count, check_integer, is_auto
+from dask_dca.engine.passes import Run
 from dask_dca.engine.process import one_blas_thread
-from dask_dca.engine.rows import as_rows
+from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sampling import sample_rows
 from dask_dca.engine.weights import draw_rows
 from dask_dca.errors import InvalidInputError, InvalidParameterError
+from dask_dca.geometry.arrays import Floats, Labels
 from dask_dca.models.kmeans import cluster_means, lloyd
 from dask_dca.models.subspace.clusters import (
     Bases,
@@ -55,13 +57,6 @@ from dask_dca.models.subspace.landmarks import (
     spectrum_of,
 )
 from dask_dca.models.subspace.passes import ClusterExtremes, ConePlanes, cone_extremes, coordinates, leading_directions
-
-if TYPE_CHECKING:
-    from dask_dca.anchoring.parameters import Settings
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats, Labels
-
 
 _MIN_SKETCH_DIM: Final = 48  # least default dimension of the sketch
 _SKETCH_DIM_PER_CLUSTER: Final = 6  # default dimensions of the sketch for each cluster

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
 from dask_dca.geometry import planes
+from dask_dca.geometry.arrays import Floats
 from dask_dca.geometry.moments import top_eigenpairs
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dask_dca.geometry.arrays import Floats
-
-    Indices = NDArray[np.intp]
+Indices = NDArray[np.intp]
 
 _FRACTION_BITS: Final = 24  # scalar products of vectors with so many bits are sums of integers below 2**53: exact
 _N_PLANES: Final = 8  # random planes from whose cells up to half of the landmarks are taken

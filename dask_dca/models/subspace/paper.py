@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from scipy import sparse
 from scipy.ndimage import gaussian_filter1d
 
 from dask_dca.anchoring.literal import n_planes
-from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.anchoring.parameters import Settings
+from dask_dca.engine.passes import Pass, Run, run_pass
 from dask_dca.engine.process import one_blas_thread
+from dask_dca.engine.rows import Rows
 from dask_dca.engine.sampling import fetch_rows, spread_rows
 from dask_dca.engine.tiles import even_tiles, require_finite, tile_height, tiles
 from dask_dca.engine.types import add_parts
 from dask_dca.errors import InvalidInputError
 from dask_dca.geometry import planes, votes
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.geometry.nnls import nonnegative_coefficients
 from dask_dca.geometry.votes import NO_ROW, ArgBest
 from dask_dca.models.kmeans import kmeans_plusplus, lloyd
 from dask_dca.models.subspace.clusters import ConeFit
+from dask_dca.models.subspace.fit import ClusterSettings
 from dask_dca.models.subspace.landmarks import MAX_AUTO_CLUSTERS, count_by_eigengap, spectrum_of
 from dask_dca.models.subspace.passes import unit_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from dask_dca.anchoring.parameters import Settings
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats, Numbers
-    from dask_dca.models.subspace.fit import ClusterSettings
-
 
 N_BINS: Final = 512  # bins of the angles from 0 to half a turn
 _COSINE_SCALE: Final = 2.0**24  # cosines are kept as integers of this unit

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from scipy.special import ndtri
 
 from dask_dca.anchoring.completion import complete_or_zero_block, has_missing_entries
-from dask_dca.engine.passes import Pass, run_pass
+from dask_dca.engine.passes import Pass, Run, run_pass
 from dask_dca.engine.process import one_blas_thread
+from dask_dca.engine.rows import Rows
 from dask_dca.engine.tiles import even_tiles, require_finite, tile_height
 from dask_dca.engine.types import add_parts, stack_parts
 from dask_dca.geometry import planes
+from dask_dca.geometry.arrays import Floats, Numbers
 from dask_dca.geometry.exact import Total, product_total
 from dask_dca.geometry.low_rank import LowRank
 from dask_dca.geometry.moments import top_eigenpairs
 from dask_dca.geometry.votes import ArgBest
 from dask_dca.models.subspace.clusters import MIN_HEIGHT, ClusterRule, label_rows
 from dask_dca.models.subspace.landmarks import quantise
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from dask_dca.engine.passes import Run
-    from dask_dca.engine.rows import Rows
-    from dask_dca.geometry.arrays import Floats, Numbers
-
 
 _MAX_GRAM_FEATURES: Final = 1024  # most features for which the p x p second moments are summed
 _OVERSAMPLING: Final = 10  # directions of a power step beyond those that are kept
