@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from dask_dca.engine.advice import Form
 from dask_dca.engine.cubes import VARIABLE
-from dask_dca.engine.damaged import cut_table, damage_of, other_columns
 from dask_dca.engine.files import FORMATS, converter_of, format_of, reader_of, require_regular
 from dask_dca.engine.rows import as_rows
 from dask_dca.engine.stores import is_a, open_array, open_npy
@@ -39,6 +38,9 @@ _READ_AND_WRITE: Final = {  # code that reads a file, and code that writes anoth
     "": ("X = dask.array.from_zarr({where}); ", "X.compute_chunk_sizes().rechunk('auto').to_zarr('numbers.zarr')"),
 }
 _WRITTEN_NAME: Final = re.compile(r"((?:save|write_zarr|write_h5ad|to_csv|to_parquet|to_zarr)\(')numbers\.")
+_NUMBERS_OF_OBJECTS: Final = (
+    "pandas.DataFrame(numpy.load({0!r}, allow_pickle=True)).infer_objects().select_dtypes(['number', 'bool'])"
+)
 _MAX_MARKS: Final = 5  # maximum number of marks of missing numbers that a message lists
 
 
@@ -310,23 +312,28 @@ def open_data(path: str, array: str | None = None) -> Data:
         )
         raise InvalidInputError(msg) from error
     except Exception as error:
-        if isinstance(error, EOFError) and where.endswith(".gz"):
-            raise InvalidInputError(cut_table(path)) from error
-        if Path(where).is_dir() and format_of(where) == ".parquet" and (others := other_columns(where)):
-            raise InvalidInputError(others) from error
-        reason = str(error).rpartition("Original Message: ")[2].partition("\n")[0] or type(error).__name__  # of Dask's
-        msg = f"{path!r} can't be read as a zarr array, a .npy or .parquet file or a table of numbers: {reason}"
-        raise InvalidInputError(unreachable(path, error) or msg) from error
+        raise InvalidInputError(unreachable(path, error) or _unreadable(path, error)) from error
     return data
+
+
+def _unreadable(path: str, error: Exception) -> str:
+    """Say what a reader found wrong with a file."""
+    reason = str(error).rpartition("Original Message: ")[2].partition("\n")[0] or type(error).__name__  # of Dask's
+    if "Python objects" in reason:
+        return (
+            f"{path!r} holds Python objects, which are pickled and can run code; if you trust the file, write its "
+            f"numbers: numpy.save('numbers.npy', {_NUMBERS_OF_OBJECTS.format(path)}.to_numpy(float))"
+        )
+    if "pickled" in reason:  # NumPy takes any other file for one
+        reason = "it is no .npy file"
+    mend = "copy it again, or write it again" + ", all of its files with the same columns" * Path(path).is_dir()
+    return f"{path!r} can't be read: {reason}; {mend}"
 
 
 def _open(where: str, array: str | None) -> Data:
     kind = format_of(where)
     if kind == "":
         return Data(_as_column(open_array(where, array)))
-    if not is_url(where) and (damage := damage_of(where)):
-        msg = f"{where!r} {damage}"
-        raise InvalidInputError(msg)
     if array is not None and kind != ".h5ad":
         msg = f"{where!r} holds one array; leave out --array {array}"
         raise InvalidInputError(msg)

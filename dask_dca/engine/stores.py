@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dask_dca.engine.damaged import damage_of
 from dask_dca.engine.files import (
     SHARE,
     expand_home,
@@ -286,9 +285,6 @@ def open_store(where: str) -> Any:
         return zarr.open(RegularFiles(where, read_only=True) if os.path.isdir(where) else where, mode="r")
     except (FileNotFoundError, NotADirectoryError, KeyError) as error:
         hint = "check the path"
-        if damage := damage_of(where):
-            msg = f"{where!r} {damage}"
-            raise InvalidInputError(msg) from error
         if os.path.isfile(where):
             reader = reader_of(where) or f"pandas.read_csv({where!r}) of a table, numpy.load({where!r}) of an array"
             hint = f"pass what reads such a file: {reader}"
