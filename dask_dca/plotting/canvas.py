@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Final, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,11 +57,6 @@ def make_figure(size: tuple[float, float]) -> Any:
     return figure
 
 
-def make_axes(ax: Any) -> Any:
-    """Return the given axes, or those of a new figure if None."""
-    return make_figure((6.4, 4.4)).subplots() if ax is None else ax
-
-
 def check_pixels(shape: tuple[int, int], count: int, what: str) -> None:
     """Check that an image has the right number of pixels.
 
@@ -84,6 +81,53 @@ def require(model: Any, *names: str) -> None:
             lacks = f"this {type(model).__name__} has no {name}, so there is no such picture of it"
             msg = f"{lacks}; plot_summary(model) draws what there is"
             raise InvalidInputError(msg)
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_AXES: Final = """
+ax : matplotlib.axes.Axes, optional
+    Axes to draw on; by default those of a new figure.
+
+Returns
+-------
+matplotlib.axes.Axes
+    The axes.
+
+Raises
+------
+"""
+_OF_MODEL: Final = """\
+NotFittedError
+    The model is not fitted yet.
+DCAError
+    Matplotlib is missing, or the model or the data do not suit this plot.
+"""
+_OF_DATA: Final = """\
+DCAError
+    Matplotlib is missing, or the data do not suit this plot.
+"""
+
+
+def picture(*needs: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a function that draws on `ax`, so that None makes the axes of a new figure.
+
+    needs: what the model, its first argument, must have. The docstring, which ends with the other parameters, is
+    completed.
+    """
+
+    def _decorate(draw: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(draw)
+        def _plot(*args: Any, ax: Any = None, **given: Any) -> R:
+            if needs:
+                require(args[0] if args else given.get("model"), *needs)
+            return draw(*args, ax=make_figure((6.4, 4.4)).subplots() if ax is None else ax, **given)
+
+        more = _AXES + (_OF_MODEL if "model" in inspect.signature(draw).parameters else _OF_DATA)
+        _plot.__doc__ = f"\n{inspect.cleandoc(draw.__doc__ or '')}{more}"
+        return _plot
+
+    return _decorate
 
 
 def value_of(model: Any, name: str) -> Any:

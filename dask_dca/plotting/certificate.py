@@ -21,7 +21,7 @@ from dask_dca.plotting.canvas import (
     draw_curve,
     legend_below,
     line_style,
-    make_axes,
+    picture,
     require,
     sample_of,
     short,
@@ -36,7 +36,8 @@ _SKIP_RATIO: Final = 5.0  # ratio of the first eigenvalue to the second above wh
 _DRAWN_RATIO: Final = 4  # number of correlations that are drawn, relative to the number that is kept
 
 
-def plot_votes(model: Any, *, top: int = 20, labels: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+@picture("vote_share_")
+def plot_votes(model: Any, *, top: int = 20, labels: Sequence[str] | None = None, ax: Any = None) -> Axes:
     """
     Draw the vote shares of the leading candidates with Wilson's 95 % bounds, anchors highlighted.
 
@@ -48,23 +49,7 @@ def plot_votes(model: Any, *, top: int = 20, labels: Sequence[str] | None = None
         Maximum number of other candidates.
     labels : sequence of str, optional
         Names of the anchors; by default their row numbers.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    NotFittedError
-        The model is not fitted yet.
-    DCAError
-        Matplotlib is missing, or the model does not support this plot.
     """
-    require(model, "vote_share_")
-    ax = make_axes(ax)
     indices, (numbers, others, bounds) = indices_of(model), _other_candidates(model, top)
     share = np.concatenate([value_of(model, "vote_share"), others])
     ends = np.concatenate([value_of(model, "vote_confidence" if hasattr(model, "votes_") else "confidence"), bounds])
@@ -96,7 +81,8 @@ def _other_candidates(model: Any, top: int) -> tuple[NDArray[np.int64], Floats, 
     return numbers[free], votes[free] / planes, wilson_bounds(votes[free], planes)
 
 
-def plot_coverage(model: Any, *, ax: Axes | None = None) -> Axes:
+@picture("coverage_curve_")
+def plot_coverage(model: Any, *, ax: Any = None) -> Axes:
     """
     Draw the coverage of the data by the first anchors, one up to all k, on fresh planes.
 
@@ -104,23 +90,7 @@ def plot_coverage(model: Any, *, ax: Axes | None = None) -> Axes:
     ----------
     model : NMF or AnchorResult
         A fitted model or a result.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    NotFittedError
-        The model is not fitted yet.
-    DCAError
-        Matplotlib is missing, or the model does not support this plot.
     """
-    require(model, "coverage_curve_")
-    ax = make_axes(ax)
     values = np.asarray(value_of(model, "coverage_curve"))
     if len(values):
         draw_curve(ax, values, ("anchors", "coverage"), level=(1.0, "all of the data"))
@@ -129,7 +99,8 @@ def plot_coverage(model: Any, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def plot_corners(model: Any, X: Any = None, *, labels: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+@picture("components_", "anchor_indices_")
+def plot_corners(model: Any, X: Any = None, *, labels: Sequence[str] | None = None, ax: Any = None) -> Axes:
     """
     Draw rows and anchors by their proportions, in the plane in which the anchors differ most.
 
@@ -141,23 +112,7 @@ def plot_corners(model: Any, X: Any = None, *, labels: Sequence[str] | None = No
         Data; a sample of at most 4,096 rows is read, missing entries filled.
     labels : sequence of str, optional
         Names of the anchors; by default their numbers, which start at 0.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    NotFittedError
-        The model is not fitted yet.
-    DCAError
-        Matplotlib is missing, or the model does not support this plot.
     """
-    require(model, "components_", "anchor_indices_")
-    ax = make_axes(ax)
     anchors = _proportions(model.components_)
     centre = anchors.mean(axis=0)
     axes = np.linalg.svd(anchors - centre, full_matrices=False)[2][:2].T
@@ -182,13 +137,14 @@ def _proportions(rows: Any) -> Floats:
     return np.asarray(values / np.maximum(values.sum(axis=1, keepdims=True), 1e-300))
 
 
+@picture()
 def plot_plane(
     model: Any,
     X: Any,
     *,
     pair: tuple[int, int] | None = None,
     labels: Sequence[str] | None = None,
-    ax: Axes | None = None,
+    ax: Any = None,
 ) -> Axes:
     """
     Draw rows on the plane of a reference axis and the direction between two anchors, with the anchors' cone.
@@ -203,23 +159,8 @@ def plot_plane(
         The two anchors that define the direction; by default those furthest apart.
     labels : sequence of str, optional
         Names of the anchors; by default their row numbers.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    NotFittedError
-        The model is not fitted yet.
-    DCAError
-        Matplotlib is missing, the model does not support this plot, or the pair is invalid.
     """
     require(model, "indices" if hasattr(model, "indices") else "anchor_indices_")
-    ax = make_axes(ax)
     indices = indices_of(model)
     anchors, sample = np.split(sample_of(model, X, indices), [len(indices)])
     height, across = _plane(anchors, sample, pair)
@@ -259,6 +200,7 @@ def _plane(anchors: Floats, sample: Floats, pair: tuple[int, int] | None) -> tup
     return axis, across / length if length > 0 else across
 
 
+@picture()
 def plot_success(
     places: ArrayLike,
     anchors: ArrayLike,
@@ -267,7 +209,7 @@ def plot_success(
     n_planes: int = 20_000,
     trials: int = 300,
     seed: int = 0,
-    ax: Axes | None = None,
+    ax: Any = None,
 ) -> Axes:
     """
     Draw the success rate of voting, and the theorem's bound, over the number of sub-problems.
@@ -286,20 +228,7 @@ def plot_success(
         Number of trials for each number of sub-problems.
     seed : int, default 0
         Seed of planes and trials.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    DCAError
-        Matplotlib is missing.
     """
-    ax = make_axes(ax)
     true = np.asarray(anchors, dtype=np.int64)
     choices = theory.simulate_votes(places, n_planes, Y=Y, seed=seed)
     shares = np.bincount(choices[choices >= 0], minlength=int(true.max()) + 1) / n_planes
@@ -317,7 +246,8 @@ def plot_success(
     return ax
 
 
-def plot_refinement(model: Any, *, ax: Axes | None = None) -> Axes:
+@picture("log_likelihoods_")
+def plot_refinement(model: Any, *, ax: Any = None) -> Axes:
     """
     Draw the mean log likelihood before each step of the refinement and at its end.
 
@@ -325,30 +255,15 @@ def plot_refinement(model: Any, *, ax: Axes | None = None) -> Axes:
     ----------
     model : estimator
         A fitted model with `log_likelihoods_`: a mixture, a hidden Markov model, a Kalman filter.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    NotFittedError
-        The model is not fitted yet.
-    DCAError
-        Matplotlib is missing, or the model has no likelihoods.
     """
-    require(model, "log_likelihoods_")
     values = np.asarray(model.log_likelihoods_)
-    ax = make_axes(ax)
     draw_curve(ax, values, ("steps", "log likelihood"), first=0)
     ax.set_title("Refinement")
     return ax
 
 
-def plot_criterion(model: Any, *, ax: Axes | None = None) -> Axes:
+@picture("bic_curve_")
+def plot_criterion(model: Any, *, ax: Any = None) -> Axes:
     """
     Draw the BIC over the numbers of components that were tried.
 
@@ -356,24 +271,8 @@ def plot_criterion(model: Any, *, ax: Axes | None = None) -> Axes:
     ----------
     model : GaussianMixture
         A mixture whose number of components was "auto".
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    NotFittedError
-        The model is not fitted yet.
-    DCAError
-        Matplotlib is missing, or no numbers were tried.
     """
-    require(model, "bic_curve_")
     tried = np.asarray(model.bic_curve_)
-    ax = make_axes(ax)
     draw_curve(ax, tried[:, 1], ("number of components", "BIC"), first=0)
     step = -(-len(tried) // 12)
     ax.set_xticks(np.arange(len(tried))[::step], [f"{int(k)}" for k in tried[::step, 0]])
@@ -381,7 +280,8 @@ def plot_criterion(model: Any, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def plot_spectrum(model: Any, *, ax: Axes | None = None) -> Axes:
+@picture()
+def plot_spectrum(model: Any, *, ax: Any = None) -> Axes:
     """
     Draw the spectrum from which dimensions were selected; a dashed vertical line separates the selected ones.
 
@@ -390,23 +290,8 @@ def plot_spectrum(model: Any, *, ax: Axes | None = None) -> Axes:
     model : SubspaceClustering, LatentDirichletAllocation or KalmanFilter
         A fitted model: eigenvalues of the graph of rows or of the words' co-occurrence, or the canonical correlations
         of past and future. A first eigenvalue that is more than five times the second is omitted.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    NotFittedError
-        The model is not fitted yet.
-    DCAError
-        Matplotlib is missing, or the model has no spectrum.
     """
     require(model, "canonical_correlations_" if hasattr(model, "canonical_correlations_") else "spectrum_")
-    ax = make_axes(ax)
     if hasattr(model, "canonical_correlations_"):
         k = model.n_dim_state_
         values = np.asarray(model.canonical_correlations_)[: _DRAWN_RATIO * (k + 1)]

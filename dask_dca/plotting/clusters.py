@@ -21,8 +21,8 @@ from dask_dca.plotting.canvas import (
     legend_below,
     legend_beside,
     line_style,
-    make_axes,
     make_figure,
+    picture,
     require,
     sample_of,
     short,
@@ -37,11 +37,14 @@ _LABEL_OFFSET: Final = 9.0  # offset of a label from a mean, away from the ancho
 _ELLIPSE_POINTS: Final = 100  # number of vertices of an ellipse
 
 
+@picture("signature_axes_")
 def plot_components(
-    model: Any, X: Any = None, *, labels: Sequence[str] | None = None, anchors: bool = True, ax: Axes | None = None
+    model: Any, X: Any = None, *, labels: Sequence[str] | None = None, anchors: bool = True, ax: Any = None
 ) -> Axes:
     """
     Draw rows and components in the two leading signature coordinates, with the anchors.
+
+    Ellipses contain half of a component's probability.
 
     Parameters
     ----------
@@ -53,23 +56,7 @@ def plot_components(
         Names of the components; by default their numbers.
     anchors : bool, default True
         Mark the anchors.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes. Ellipses contain half of a component's probability.
-
-    Raises
-    ------
-    NotFittedError
-        The model is not fitted yet.
-    DCAError
-        Matplotlib is missing, or the model does not support this plot.
     """
-    require(model, "signature_axes_")
-    ax = make_axes(ax)
     axes = model.signature_axes_.T
     means, marks = model.means_ @ axes, model.anchors_ @ axes
     if X is not None:
@@ -162,7 +149,8 @@ def plot_anchor_images(
     return figure
 
 
-def plot_clusters(model: Any, X: Any, *, ax: Axes | None = None) -> Axes:
+@picture("sketch_", "predict")
+def plot_clusters(model: Any, X: Any, *, ax: Any = None) -> Axes:
     """
     Draw rows in two leading coordinates, coloured by cluster, with the anchors.
 
@@ -172,23 +160,7 @@ def plot_clusters(model: Any, X: Any, *, ax: Axes | None = None) -> Axes:
         A fitted model.
     X : array-like of shape (n, p)
         Data, as for `fit`; of large data some 4,000 rows are drawn, missing entries filled.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    NotFittedError
-        The model is not fitted yet.
-    DCAError
-        Matplotlib is missing, the model does not support this plot, or the data can't be used.
     """
-    require(model, "sketch_", "predict")
-    ax = make_axes(ax)
     sample = sample_of(model, X)
     labels = model.predict(as_rows(sample))
     placed, anchors = _coordinates(model, sample), _coordinates(model, model.components_)
@@ -254,7 +226,8 @@ def plot_cluster_anchors(
     return figure
 
 
-def plot_anchor_graph(model: Any, *, labels: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+@picture("anchor_clusters_", "components_")
+def plot_anchor_graph(model: Any, *, labels: Sequence[str] | None = None, ax: Any = None) -> Axes:
     """
     Draw the anchors as nodes on a circle, with edges weighted by the cosine of their angle.
 
@@ -264,23 +237,7 @@ def plot_anchor_graph(model: Any, *, labels: Sequence[str] | None = None, ax: Ax
         A fitted model.
     labels : sequence of str, optional
         Names of the anchors; by default their row numbers.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    NotFittedError
-        The model is not fitted yet.
-    DCAError
-        Matplotlib is missing, or the model does not support this plot.
     """
-    require(model, "anchor_clusters_", "components_")
-    ax = make_axes(ax)
     count = model.n_components_
     turn = 2.0 * np.pi * np.arange(count) / count
     places = np.stack([np.cos(turn), np.sin(turn)], axis=1)

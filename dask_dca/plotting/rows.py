@@ -21,8 +21,8 @@ from dask_dca.plotting.canvas import (
     draw_heat,
     legend_beside,
     line_style,
-    make_axes,
     make_figure,
+    picture,
     require,
     short,
 )
@@ -46,13 +46,14 @@ def feature_positions(names: Any) -> Floats:
     return places if (np.diff(places) > 0.0).all() else np.arange(len(names), dtype=np.float64)
 
 
+@picture()
 def plot_row(
     row: Any,
     *,
     names: Sequence[str] | None = None,
     bounds: tuple[float, float] | None = None,
     anchor: bool = True,
-    ax: Axes | None = None,
+    ax: Any = None,
 ) -> Axes:
     """
     Draw one row: as a bar per feature if there are few, else as a line over the features.
@@ -67,20 +68,7 @@ def plot_row(
         Range of the axis, for the comparison of rows; by default that of the row.
     anchor : bool, default True
         Whether it is a row of the data, drawn orange; else blue.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    DCAError
-        Matplotlib is missing.
     """
-    ax = make_axes(ax)
     values = np.nan_to_num(np.asarray(row, dtype=np.float64))
     low, high = bounds if bounds is not None else (float(values.min()), float(values.max()))
     ends = (min(low, 0.0), max(high, 0.0) if max(high, -low) > 0.0 else 1.0)
@@ -123,8 +111,9 @@ def _extremes(sizes: Floats, most: int) -> NDArray[np.int64]:
     return np.array([a + greatest[a:b].argmax() for a, b in itertools.pairwise(edges)], dtype=np.int64)
 
 
+@picture()
 def plot_rows(
-    rows: Any, *, labels: Sequence[str] | None = None, names: Sequence[str] | None = None, ax: Axes | None = None
+    rows: Any, *, labels: Sequence[str] | None = None, names: Sequence[str] | None = None, ax: Any = None
 ) -> Axes:
     """
     Draw many rows as a heat map.
@@ -137,20 +126,7 @@ def plot_rows(
         Names of the rows; by default their numbers.
     names : sequence of str, optional
         Names of the features; by default their numbers.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    DCAError
-        Matplotlib is missing.
     """
-    ax = make_axes(ax)
     values = np.nan_to_num(np.asarray(rows, dtype=np.float64))
     kept = _extremes(np.abs(values), _MAX_POINTS) if values.shape[1] > _MAX_POINTS else np.arange(values.shape[1])
     columns = [str(i) for i in kept] if names is None else [names[i] for i in kept]
@@ -158,11 +134,12 @@ def plot_rows(
     return ax
 
 
+@picture()
 def plot_images(
-    rows: Any, shape: tuple[int, int], *, titles: Sequence[str] | None = None, columns: int = 6, ax: Axes | None = None
+    rows: Any, shape: tuple[int, int], *, titles: Sequence[str] | None = None, columns: int = 6, ax: Any = None
 ) -> Axes:
     """
-    Draw rows as images side by side, in shades of grey on one scale.
+    Draw rows as images side by side on one pair of axes, in shades of grey on one scale.
 
     Parameters
     ----------
@@ -174,22 +151,9 @@ def plot_images(
         Titles; by default the numbers of the rows.
     columns : int, default 6
         Images side by side.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes: one for all images.
-
-    Raises
-    ------
-    DCAError
-        Matplotlib is missing, or the shape does not match p pixels.
     """
     images = np.asarray(rows, dtype=np.float64)
     check_pixels(shape, images.shape[1], f"the rows have {images.shape[1]} features")
-    ax = make_axes(ax)
     names = [str(i) for i in range(len(images))] if titles is None else titles
     across = min(columns, len(images))
     width, height = shape[1] / max(shape), shape[0] / max(shape)
@@ -209,6 +173,7 @@ def plot_images(
 _MAX_PIXELS: Final = 2**16  # maximum number of pixels of a coefficient image
 
 
+@picture("components_", "basis_")
 def plot_spectra(
     model: Any,
     *,
@@ -216,7 +181,7 @@ def plot_spectra(
     label: str | None = None,
     value_label: str = "value",
     labels: Sequence[str] | None = None,
-    ax: Axes | None = None,
+    ax: Any = None,
 ) -> Axes:
     """
     Draw the anchors as lines over the features.
@@ -234,23 +199,7 @@ def plot_spectra(
         Label of the value axis, with unit.
     labels : sequence of str, optional
         Names of the anchors; by default their row numbers.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    NotFittedError
-        The model is not fitted yet.
-    DCAError
-        Matplotlib is missing, or the model does not support this plot.
     """
-    require(model, "components_", "basis_")
-    ax = make_axes(ax)
     dimension, named = feature_labels(model)
     named = range(model.n_features_in_) if named is None else named
     places = feature_positions(named) if feature_axis is None else np.asarray(feature_axis)
@@ -366,8 +315,9 @@ def plot_topics(
     return figure
 
 
+@picture("anchor_words_")
 def plot_topic(
-    model: Any, topic: int, *, n_words: int = 8, feature_names: Sequence[str] | None = None, ax: Axes | None = None
+    model: Any, topic: int, *, n_words: int = 8, feature_names: Sequence[str] | None = None, ax: Any = None
 ) -> Axes:
     """
     Draw the most probable words of a topic as bars, the anchor word on top.
@@ -382,23 +332,7 @@ def plot_topic(
         Number of words, including the anchor.
     feature_names : sequence of str, optional
         Names of the columns; by default those of the fit.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    NotFittedError
-        The model is not fitted yet.
-    DCAError
-        Matplotlib is missing, or the model does not support this plot.
     """
-    require(model, "anchor_words_")
-    ax = make_axes(ax)
     sizes, names = topic_words(model, topic, n_words, feature_names)
     places = np.arange(len(sizes))
     ax.barh(places, sizes, color=[ANCHOR, *[CONE] * (len(sizes) - 1)])
@@ -422,9 +356,12 @@ def topic_words(
     return row[words], [f"{i}" if names is None else str(names[i]) for i in words]
 
 
-def plot_topic_map(model: Any, *, feature_names: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+@picture("topic_weights_")
+def plot_topic_map(model: Any, *, feature_names: Sequence[str] | None = None, ax: Any = None) -> Axes:
     """
     Draw topics in the plane that best preserves their distances, sized by their share of the words.
+
+    Hellinger distances in two dimensions, by classical scaling.
 
     Parameters
     ----------
@@ -432,23 +369,7 @@ def plot_topic_map(model: Any, *, feature_names: Sequence[str] | None = None, ax
         A fitted model.
     feature_names : sequence of str, optional
         Names of the columns; by default those of the fit.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes. Hellinger distances in two dimensions, by classical scaling.
-
-    Raises
-    ------
-    NotFittedError
-        The model is not fitted yet.
-    DCAError
-        Matplotlib is missing, or the model does not support this plot.
     """
-    require(model, "topic_weights_")
-    ax = make_axes(ax)
     roots = np.sqrt(model.components_)
     centred = roots - roots.mean(axis=0)
     left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
@@ -463,28 +384,16 @@ def plot_topic_map(model: Any, *, feature_names: Sequence[str] | None = None, ax
     return ax
 
 
-def plot_coherence(scores: Mapping[int, Any], *, ax: Axes | None = None) -> Axes:
+@picture()
+def plot_coherence(scores: Mapping[int, Any], *, ax: Any = None) -> Axes:
     """
-    Draw coherence against the number of topics.
+    Draw coherence against the number of topics: a point for each topic, and a line of means.
 
     Parameters
     ----------
     scores : mapping of int to array_like
         Number of topics -> the coherences that `LatentDirichletAllocation.coherence` returned.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes: a point for each topic, and a line of means.
-
-    Raises
-    ------
-    DCAError
-        Matplotlib is missing.
     """
-    ax = make_axes(ax)
     numbers = sorted(scores)
     for k in numbers:
         values = np.asarray(scores[k], dtype=float)

@@ -20,9 +20,8 @@ from dask_dca.plotting.canvas import (
     draw_heat,
     legend_below,
     line_style,
-    make_axes,
     observed_rows,
-    require,
+    picture,
     short,
 )
 
@@ -35,6 +34,7 @@ _MAX_STATES: Final = 40  # maximum number of states and of symbols of a heat map
 _MAX_LANES: Final = 24  # maximum number of states with a lane
 
 
+@picture("transmat_", "means_")
 def plot_states(
     model: Any,
     X: Any,
@@ -42,7 +42,7 @@ def plot_states(
     *,
     names: Sequence[str] | None = None,
     channels: Sequence[int] | None = None,
-    ax: Axes | None = None,
+    ax: Any = None,
 ) -> Axes:
     """
     Draw the signal over bands of its states, and mark the typical frame of each state.
@@ -59,27 +59,12 @@ def plot_states(
         Names of the states; by default their numbers.
     channels : sequence of int, optional
         Features to draw; by default the six that differ most between states.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    NotFittedError
-        The model is not fitted yet.
-    DCAError
-        Matplotlib is missing, the model does not support this plot, or there are too many frames.
     """
-    require(model, "transmat_", "means_")
     rows = observed_rows(model, X)
     if rows.n_rows > _MAX_FRAMES:
         msg = f"{rows.n_rows} frames can't be told apart in a picture; pass at most {_MAX_FRAMES}: X[:{_MAX_FRAMES}]"
         raise InvalidInputError(msg)
-    ax, frames = make_axes(ax), fetch_rows(rows, None, Run(), missing=True)
+    frames = fetch_rows(rows, None, Run(), missing=True)
     states = np.asarray(model.predict(rows, lengths))
     labels = [str(j) for j in range(len(model.means_))] if names is None else list(names)
     drawn = _distinguishing_channels(model) if channels is None else list(channels)
@@ -101,7 +86,8 @@ def plot_states(
     return ax
 
 
-def plot_transitions(model: Any, *, names: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+@picture("transmat_")
+def plot_transitions(model: Any, *, names: Sequence[str] | None = None, ax: Any = None) -> Axes:
     """
     Draw the transition matrix of at most the first forty states.
 
@@ -111,23 +97,7 @@ def plot_transitions(model: Any, *, names: Sequence[str] | None = None, ax: Axes
         A fitted model.
     names : sequence of str, optional
         Names of the states; by default their numbers.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    NotFittedError
-        The model is not fitted yet.
-    DCAError
-        Matplotlib is missing, or the model does not support this plot.
     """
-    require(model, "transmat_")
-    ax = make_axes(ax)
     matrix = np.asarray(model.transmat_)[:_MAX_STATES, :_MAX_STATES]
     labels = [str(j) for j in range(len(matrix))] if names is None else list(names)[:_MAX_STATES]
     draw_heat(ax, matrix, labels, labels)
@@ -136,7 +106,8 @@ def plot_transitions(model: Any, *, names: Sequence[str] | None = None, ax: Axes
     return ax
 
 
-def plot_emissions(model: Any, *, names: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+@picture("emissionprob_")
+def plot_emissions(model: Any, *, names: Sequence[str] | None = None, ax: Any = None) -> Axes:
     """
     Draw the probabilities of symbols in each state, for at most forty symbols that differ most between states.
 
@@ -146,23 +117,7 @@ def plot_emissions(model: Any, *, names: Sequence[str] | None = None, ax: Axes |
         A fitted model.
     names : sequence of str, optional
         Names of the symbols; by default their numbers.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    NotFittedError
-        The model is not fitted yet.
-    DCAError
-        Matplotlib is missing, or the model does not support this plot.
     """
-    require(model, "emissionprob_")
-    ax = make_axes(ax)
     matrix = np.asarray(model.emissionprob_)[:_MAX_STATES]
     shown = np.sort(np.argsort(-np.ptp(matrix, axis=0), kind="stable")[:_MAX_STATES])
     labels = [str(j) if names is None else str(names[j]) for j in shown.tolist()]
@@ -179,8 +134,9 @@ def _distinguishing_channels(model: Any) -> list[int]:
     return sorted(np.argsort(-separation, kind="stable")[:_MAX_CHANNELS].tolist())
 
 
+@picture("smooth")
 def plot_path(
-    model: Any, X: Any, channel: int = 0, *, smooth: bool = True, lengths: Any = None, ax: Axes | None = None
+    model: Any, X: Any, channel: int = 0, *, smooth: bool = True, lengths: Any = None, ax: Any = None
 ) -> Axes:
     """
     Draw a channel as observed and as estimated by the model, with 95 % bounds of its noiseless value.
@@ -197,23 +153,7 @@ def plot_path(
         Condition on all frames; if False, on the frames up to each.
     lengths : array-like of int, optional
         Lengths of the sequences.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    NotFittedError
-        The model is not fitted yet.
-    DCAError
-        Matplotlib is missing, the model does not support this plot, or unusable data.
     """
-    require(model, "smooth")
-    ax = make_axes(ax)
     means, covariances = (np.asarray(part) for part in (model.smooth if smooth else model.filter)(X, lengths))
     row = model.observation_matrices_[channel]
     path = model.observation_offsets_[channel] + means @ row
@@ -236,7 +176,8 @@ def _channel_names(model: Any) -> list[str]:
     return [f"channel {i}" for i in range(model.n_features_in_)] if named is None else [str(name) for name in named]
 
 
-def plot_predictions(observed: Any, predicted: Any, *, label: str = "channel", ax: Axes | None = None) -> Axes:
+@picture()
+def plot_predictions(observed: Any, predicted: Any, *, label: str = "channel", ax: Any = None) -> Axes:
     """
     Draw observations as points, and their predictions as a line.
 
@@ -246,20 +187,7 @@ def plot_predictions(observed: Any, predicted: Any, *, label: str = "channel", a
         Values of a channel; NaN is omitted.
     label : str, default "channel"
         Label of the channel, with unit.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    DCAError
-        Matplotlib is missing.
     """
-    ax = make_axes(ax)
     ax.plot(np.asarray(observed), ".", markersize=4, color=ANCHOR, label="observed")
     ax.plot(np.asarray(predicted), color=CONE, linewidth=1.5, label="predicted")
     ax.set(xlabel="frame", ylabel=short(label, 40), xlim=(-0.5, len(np.asarray(observed)) - 0.5))
@@ -267,7 +195,8 @@ def plot_predictions(observed: Any, predicted: Any, *, label: str = "channel", a
     return ax
 
 
-def plot_lanes(states: Any, *, names: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+@picture()
+def plot_lanes(states: Any, *, names: Sequence[str] | None = None, ax: Any = None) -> Axes:
     """
     Draw the state of each frame, with one lane per state.
 
@@ -277,20 +206,7 @@ def plot_lanes(states: Any, *, names: Sequence[str] | None = None, ax: Axes | No
         The states, as returned by `predict`; at most the first 24 are drawn.
     names : sequence of str, optional
         Names of all states; by default the numbers of those that occur.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    DCAError
-        Matplotlib is missing.
     """
-    ax = make_axes(ax)
     found = np.asarray(states, dtype=np.int64)
     labels = [str(j) for j in range(int(found.max(initial=0)) + 1)] if names is None else list(names)
     lanes = labels[:_MAX_LANES]
@@ -307,7 +223,8 @@ def plot_lanes(states: Any, *, names: Sequence[str] | None = None, ax: Axes | No
     return ax
 
 
-def plot_loadings(model: Any, *, names: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+@picture("observation_matrices_")
+def plot_loadings(model: Any, *, names: Sequence[str] | None = None, ax: Any = None) -> Axes:
     """
     Draw the loadings of the channels on each dimension of the state.
 
@@ -317,23 +234,7 @@ def plot_loadings(model: Any, *, names: Sequence[str] | None = None, ax: Axes | 
         A filter with parameters.
     names : sequence of str, optional
         Names of the channels; by default those of the fit.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    NotFittedError
-        The model is not fitted yet.
-    DCAError
-        Matplotlib is missing, or the model does not support this plot.
     """
-    require(model, "observation_matrices_")
-    ax = make_axes(ax)
     weights = np.asarray(model.observation_matrices_)
     draw_heat(ax, weights, _channel_names(model) if names is None else names, [str(j) for j in range(weights.shape[1])])
     ax.set(xlabel="dimension of the state")
@@ -341,7 +242,8 @@ def plot_loadings(model: Any, *, names: Sequence[str] | None = None, ax: Axes | 
     return ax
 
 
-def plot_eigenvalues(model: Any, *, enlarged: bool = False, ax: Axes | None = None) -> Axes:
+@picture("transition_matrices_")
+def plot_eigenvalues(model: Any, *, enlarged: bool = False, ax: Any = None) -> Axes:
     """
     Draw the eigenvalues of the transition matrix in the unit circle.
 
@@ -351,23 +253,7 @@ def plot_eigenvalues(model: Any, *, enlarged: bool = False, ax: Axes | None = No
         A filter with parameters.
     enlarged : bool, default False
         Draw only the part of the circle that contains the eigenvalues.
-    ax : matplotlib.axes.Axes, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes.
-
-    Raises
-    ------
-    NotFittedError
-        The model is not fitted yet.
-    DCAError
-        Matplotlib is missing, or the model does not support this plot.
     """
-    require(model, "transition_matrices_")
-    ax = make_axes(ax)
     values = np.linalg.eigvals(model.transition_matrices_)
     angle = np.linspace(0.0, 2.0 * np.pi, 721)
     ax.plot(np.cos(angle), np.sin(angle), color=GREY, linewidth=0.8)
