@@ -24,6 +24,7 @@ from dask_dca.engine.process import numpy_defaults, one_blas_thread
 from dask_dca.engine.rows import Rows, as_rows, check_missing, mark_missing
 from dask_dca.errors import InvalidInputError, InvalidParameterError, without_secrets
 from dask_dca.models.attributes import COMMON
+from dask_dca.models.describe import plain_fact
 from dask_dca.models.fitted import Attribute
 from dask_dca.models.foreign import KeywordAdvice
 from dask_dca.models.labelled import as_dataset, check_features, cube_of, keep_features
@@ -181,6 +182,8 @@ class AnchorModel(KeywordAdvice, BaseEstimator):
     _feature: ClassVar[str] = "feature"  # name of a feature, as a dimension
     _own_directions: ClassVar[bool] = False  # whether `ensemble` is a parameter of the paper's method only
     _missing_note: ClassVar[str] = "Rows count by their observed entries."  # sentence on fits with missing entries
+    # fitted attributes that `info` lists, without the underscore, in addition to those of the base classes
+    _told: ClassVar[tuple[str, ...]] = ("n_components", "n_passes", "n_missing_entries")
     _has_views: ClassVar[bool] = False  # whether the paper's method uses three views of a row
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -240,12 +243,10 @@ class AnchorModel(KeywordAdvice, BaseEstimator):
         return as_dataset(self, X)
 
     def _facts(self) -> dict[str, Any]:
-        """Results of the fit as plain values; subclasses add theirs."""
-        return {
-            "n_components": getattr(self, "n_components_", None),
-            "n_features": self.n_features_in_,
-            "n_passes": self.n_passes_,
-        } | {name[:-1]: value for name, value in vars(self).items() if name == "n_missing_entries_"}
+        """Results of the fit as plain values; subclasses add those that are no attribute."""
+        names = (name for made in reversed(type(self).__mro__) for name in vars(made).get("_told", ()))
+        found = {name: plain_fact(getattr(self, f"{name}_")) for name in names if hasattr(self, f"{name}_")}
+        return {"n_components": None, "n_features": self.n_features_in_} | found
 
     def _describe(self) -> list[str]:
         """Results of the fit in lines of text; subclasses add theirs."""

@@ -24,6 +24,14 @@ def anchor_facts(model: Any) -> list[dict[str, Any]]:
     return vote_facts(model.anchor_indices_, model.votes_, model.vote_share_, model.vote_confidence_)
 
 
+def plain_fact(value: Any) -> Any:
+    """Convert an attribute to a plain value: arrays and tuples to lists, numbers that are not finite to None."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, list | tuple):
+        return [plain_fact(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def vote_facts(rows: Any, votes: Any, shares: Any, bounds: Any) -> list[dict[str, Any]]:
     """Convert row numbers (k,), votes (k,), their shares (k,) and bounds of these (k, 2) to plain values."""
     return [

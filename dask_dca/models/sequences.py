@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,10 +83,9 @@ def _run_lengths(ids: Any) -> Any:
 class SequenceModel(AnchorModel):
     """Base of models of sequences, whose methods take lengths; not for direct use."""
 
-    n_sequences_: int
+    _told: ClassVar[tuple[str, ...]] = ("n_sequences",)
 
-    def _facts(self) -> dict[str, Any]:
-        return super()._facts() | {"n_sequences": self.n_sequences_}
+    n_sequences_: int
 
     def _rows(self, X: Any, *, reset: bool) -> Rows:
         """Convert matrices, one per sequence, or a cube of sequences of equal length, to the rows of all of them."""

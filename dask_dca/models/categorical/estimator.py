@@ -143,6 +143,7 @@ class CategoricalHMM(ChainModel):
     _words: ClassVar = {"startprob": "startprob_", "transmat": "transmat_", "emissionprob": "emissionprob_"}
     _per_row: ClassVar = "predict"
     _part: ClassVar = "state"
+    _told: ClassVar = ("n_symbols", "anchor_symbols")
     _sizes: ClassVar = {
         "features": "n_features_in_",
         "parts": "n_components_",
@@ -296,9 +297,6 @@ class CategoricalHMM(ChainModel):
     def _check_parameters(self, rows: Any) -> None:
         super()._check_parameters(rows)
         max_steps(self)
-
-    def _facts(self) -> dict[str, Any]:
-        return super()._facts() | {"n_symbols": self.n_symbols_, "anchor_symbols": self.anchor_symbols_.tolist()}
 
     def _describe(self) -> list[str]:
         lines = [f"CategoricalHMM: {self.n_components_} states of {self.n_symbols_} symbols"]

@@ -29,6 +29,7 @@ class ChainModel(InitMixin, SequenceStream):
 
     _parameters: ClassVar[tuple[str, ...]] = ("startprob_", "transmat_")  # followed by those of the emissions
     _letters: ClassVar[dict[str, str]]  # letters of `params` and `init_params`, with the attributes that they stand for
+    _told: ClassVar[tuple[str, ...]] = ("n_iter", "converged", "log_likelihoods", "start_scores", "transmat")
     _words: ClassVar[dict[str, str]]  # keys of a dict `init`, with the attributes that they stand for
 
     init: Any
@@ -294,15 +295,6 @@ class ChainModel(InitMixin, SequenceStream):
         """Store the history of a fit."""
         self.n_sequences_, self.n_passes_ = n_sequences, run.n_passes
         self.__dict__.update(refined.history, start_scores_=np.array(start_scores))
-
-    def _facts(self) -> dict[str, Any]:
-        return super()._facts() | {
-            "n_iter": self.n_iter_,
-            "converged": bool(self.converged_),
-            "log_likelihoods": self.log_likelihoods_.tolist(),
-            "start_scores": self.start_scores_.tolist(),
-            "transmat": self.transmat_.tolist(),
-        }
 
     def _history(self) -> str:
         """Describe the convergence of the fit in a line of text."""

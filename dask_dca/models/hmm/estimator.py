@@ -189,6 +189,7 @@ class GaussianHMM(ChainModel):
     _part: ClassVar = "state"
     _own_directions: ClassVar = True
     _has_views: ClassVar = True
+    _told: ClassVar = ("n_components_range", "n_subproblems", "state_counts")
 
     means_: Floats
     covariances_: Floats
@@ -399,12 +400,7 @@ class GaussianHMM(ChainModel):
         self.means_ = model.means
 
     def _facts(self) -> dict[str, Any]:
-        return super()._facts() | {
-            "n_components_range": list(self.n_components_range_),
-            "n_subproblems": self.n_subproblems_,
-            "state_counts": self.state_counts_.tolist(),
-            "anchors": anchor_facts(self),
-        }
+        return super()._facts() | {"anchors": anchor_facts(self)}
 
     def _describe(self) -> list[str]:
         head = f"GaussianHMM: {self.n_components_} states of {self.n_features_in_} features ({self.covariance_type_})"

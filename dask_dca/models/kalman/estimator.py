@@ -200,6 +200,8 @@ class KalmanFilter(InitMixin, SequenceStream):
     _fitted: ClassVar = KALMAN
     _mark: ClassVar = "transition_matrices_"
     _sums: ClassVar = SUM_NAMES
+    _told: ClassVar = ("n_dim_state", "n_subproblems", "log_likelihoods", "n_iter", "converged",
+                       "canonical_correlations", "correlated_noise")  # fmt: skip
     _tallies: ClassVar = (*SequenceStream._tallies, "n_missing_entries_")
     _sizes: ClassVar = {"features": "n_features_in_", "parts": "n_dim_state_", "next": "n_dim_state_"}
 
@@ -710,23 +712,11 @@ class KalmanFilter(InitMixin, SequenceStream):
 
     def _facts(self) -> dict[str, Any]:
         values = np.linalg.eigvals(self.transition_matrices_)
-        found = super()._facts() | {
-            "n_components": self.n_dim_state_,
-            "n_dim_state": self.n_dim_state_,
-            "eigenvalues": [[float(value.real), float(value.imag)] for value in values],
-        }
-        if hasattr(self, "anchor_indices_"):
-            found |= {"n_subproblems": self.n_subproblems_, "anchors": anchor_facts(self)}
+        found: dict[str, Any] = {"eigenvalues": [[value.real, value.imag] for value in values.tolist()]}
+        found |= {"anchors": anchor_facts(self)} if hasattr(self, "anchor_indices_") else {}
         if hasattr(self, "explained_variance_ratio_"):
-            found |= {
-                "explained": self.explained_variance_ratio_,
-                "log_likelihoods": self.log_likelihoods_.tolist(),
-                "n_iter": self.n_iter_,
-                "converged": self.converged_,
-                "canonical_correlations": self.canonical_correlations_.tolist(),
-                "correlated_noise": self.correlated_noise_,
-            }
-        return found
+            found |= {"explained": self.explained_variance_ratio_}
+        return super()._facts() | {"n_components": self.n_dim_state_} | found
 
     def _describe(self) -> list[str]:
         lines = [f"Kalman filter: {self.n_dim_state_} state dimensions of {self.n_features_in_} features"]

@@ -181,6 +181,8 @@ class LatentDirichletAllocation(NamedParts, RowStream):
     _fitted: ClassVar = TOPICS
     _sums: ClassVar = ("counts", "words", "documents", "used")
     _tallies: ClassVar = ("n_samples_seen_", "n_iter_", "n_documents_", "n_short_documents_", "n_empty_documents_")
+    _told: ClassVar = ("n_documents", "n_words", "n_subproblems", "noise_edge", "log_likelihoods", "n_iter",
+                       "converged", "burstiness", "n_moves")  # fmt: skip
     _part: ClassVar[str] = "topic"
     _feature: ClassVar[str] = "word"
     _own_directions: ClassVar[bool] = True
@@ -542,15 +544,6 @@ class LatentDirichletAllocation(NamedParts, RowStream):
     def _facts(self) -> dict[str, Any]:
         anchors, top = self.get_anchor_words().tolist(), self.top_words(10).tolist()
         return super()._facts() | {
-            "n_documents": self.n_documents_,
-            "n_words": self.n_words_,
-            "n_subproblems": self.n_subproblems_,
-            "noise_edge": float(self.noise_edge_) if np.isfinite(self.noise_edge_) else None,
-            "log_likelihoods": self.log_likelihoods_.tolist(),
-            "n_iter": self.n_iter_,
-            "converged": bool(self.converged_),
-            "burstiness": float(self.burstiness_) if np.isfinite(self.burstiness_) else None,
-            "n_moves": self.n_moves_,
             "topics": [
                 {
                     "anchor": anchors[t],

@@ -214,6 +214,8 @@ class GaussianMixture(InitMixin, DensityMixin, RowStream):
     _per_row: ClassVar = "predict_proba"
     _missing_note: ClassVar = "Heavy tails and noise rows were not looked for, as that needs complete rows."
     _has_views: ClassVar = True
+    _told: ClassVar = ("covariance_type", "n_outliers", "lower_bound", "n_iter", "converged", "n_subproblems",
+                       "bic_curve", "weights", "anchor_indices", "extreme_indices", "votes")  # fmt: skip
 
     covariance_type_: str
     weights_: Floats
@@ -578,19 +580,6 @@ class GaussianMixture(InitMixin, DensityMixin, RowStream):
         self.__dict__.update(refined.history)
         self.n_outliers_ = refined.seen.n_outliers
         self.means_ = means
-
-    def _facts(self) -> dict[str, Any]:
-        names = ("weights", "anchor_indices", "extreme_indices", "votes")
-        return super()._facts() | {
-            "covariance_type": self.covariance_type_,
-            "n_outliers": self.n_outliers_,
-            "lower_bound": self.lower_bound_,
-            "n_iter": self.n_iter_,
-            "converged": self.converged_,
-            "n_subproblems": self.n_subproblems_,
-            "bic_curve": self.bic_curve_.tolist(),
-            **{name: getattr(self, f"{name}_").tolist() for name in names},
-        }
 
     def _describe(self) -> list[str]:
         k, p = self.means_.shape

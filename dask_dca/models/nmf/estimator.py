@@ -210,6 +210,8 @@ class NMF(NamedParts, AnchorModel):
     """
 
     _fitted: ClassVar = NMF_FITTED
+    _told: ClassVar = ("n_components_range", "n_subproblems", "n_zero_rows", "coverage", "coverage_curve", "basis",
+                       "n_iter", "converged")  # fmt: skip
 
     def __init__(
         self,
@@ -577,18 +579,7 @@ class NMF(NamedParts, AnchorModel):
         return self._keep_stream(merge_streams(*streams), missing, k, dtype)
 
     def _facts(self) -> dict[str, Any]:
-        return super()._facts() | {
-            "n_components_range": list(self.n_components_range_),
-            "n_subproblems": self.n_subproblems_,
-            "n_zero_rows": self.n_zero_rows_,
-            "coverage": self.coverage_ if np.isfinite(self.coverage_) else None,
-            "explained": self.explained_variance_ratio_,
-            "coverage_curve": self.coverage_curve_.tolist(),
-            "anchors": anchor_facts(self),
-            "basis": self.basis_,
-            "n_iter": self.n_iter_,
-            "converged": self.converged_,
-        }
+        return super()._facts() | {"anchors": anchor_facts(self), "explained": self.explained_variance_ratio_}
 
     def _describe(self) -> list[str]:
         if self.basis_ == "rows":

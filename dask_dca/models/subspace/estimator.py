@@ -173,6 +173,8 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
         "landmark": "n_landmarks_",
         "vector": "n_vectors_",
     }
+    _told: ClassVar = ("n_clusters", "cluster_sizes", "n_subproblems", "n_zero_rows", "coverage_by_cluster",
+                       "anchors_by_cluster")  # fmt: skip
     _count: ClassVar = "n_clusters"
     _per_row: ClassVar = "predict"
 
@@ -420,17 +422,6 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
         unique, where = np.unique(found.indices, return_inverse=True)  # cones may share an anchor
         self.components_ = fetch_rows(rows, unique, run)[where].astype(rows.output_dtype)
         self.n_passes_ = run.n_passes
-
-    def _facts(self) -> dict[str, Any]:
-        coverage = [float(value) if np.isfinite(value) else None for value in self.coverage_by_cluster_]
-        return super()._facts() | {
-            "n_clusters": self.n_clusters_,
-            "cluster_sizes": self.cluster_sizes_.tolist(),
-            "n_subproblems": self.n_subproblems_,
-            "n_zero_rows": self.n_zero_rows_,
-            "coverage_by_cluster": coverage,
-            "anchors_by_cluster": [rows.tolist() for rows in self.anchors_by_cluster_],
-        }
 
     def _describe(self) -> list[str]:
         """Set clusters and their anchors in a table, and say how far the anchors reach."""
