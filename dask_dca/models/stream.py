@@ -279,12 +279,8 @@ class SequenceStream(SequenceModel, Stream):
         ----------
         X : array-like of shape (m, p)
             The next complete sequences, as for `fit`.
-        y : None
-            Ignored; lengths passed by position, as to hmmlearn, are accepted with a warning.
-        lengths : array-like of int, shape (s,), optional
-            Number of frames of each sequence, in order; a single sequence if None.
-        groups : array-like of shape (m,) or str, optional
-            Instead of lengths the id of each frame's sequence, or the name of a column of ids, as for `fit`.
+        y, lengths, groups : object
+            As `fit` takes them.
         forget : float, default 1
             Factor of the earlier sums before those of this batch are added: 1 weighs all frames equally; use less for
             data that drift.

@@ -50,15 +50,8 @@ class ChainModel(InitMixin, SequenceStream):
 
         Parameters
         ----------
-        X : array-like of shape (n, p)
-            Frames, as for `fit`.
-        y : None
-            Ignored; lengths passed by position, as in hmmlearn, are accepted with a warning.
-        lengths : array-like of int, shape (m,), optional
-            Lengths of the sequences; one sequence if None.
-        groups : array-like of shape (n,) or str, optional
-            Alternative to lengths: the id of each frame's sequence; or the name of a column or index level of a
-            DataFrame, or of a coordinate of an xarray.DataArray, that holds the ids.
+        X, y, lengths, groups : object
+            As `fit` takes them.
 
         Returns
         -------
@@ -74,7 +67,7 @@ class ChainModel(InitMixin, SequenceStream):
         Parameters
         ----------
         X, lengths, groups : array-like
-            As for `score`.
+            As `fit` takes them.
 
         Returns
         -------
@@ -93,7 +86,7 @@ class ChainModel(InitMixin, SequenceStream):
         Parameters
         ----------
         X, lengths, groups : array-like
-            As for `score`.
+            As `fit` takes them.
 
         Returns
         -------
@@ -109,7 +102,7 @@ class ChainModel(InitMixin, SequenceStream):
         Parameters
         ----------
         X, lengths, groups : array-like
-            As for `score`.
+            As `fit` takes them.
 
         Returns
         -------
@@ -156,14 +149,11 @@ class ChainModel(InitMixin, SequenceStream):
         Parameters
         ----------
         X : array-like of shape (n, p)
-            Frames, as for `score`.
+            Frames, as for `fit`.
         n_steps : int, default 1
             Number of frames.
-        lengths : array-like of int, shape (m,), optional
-            As for `score`.
-        groups : array-like of shape (n,) or str, optional
-            Alternative to lengths: the id of each frame's sequence; or the name of a column or index level of a
-            DataFrame, or of a coordinate of an xarray.DataArray, that holds the ids.
+        lengths, groups : object
+            As `fit` takes them.
 
         Returns
         -------
@@ -191,7 +181,7 @@ class ChainModel(InitMixin, SequenceStream):
         Parameters
         ----------
         X, lengths, groups : array-like
-            As for `score`.
+            As `fit` takes them.
 
         Returns
         -------
@@ -212,7 +202,7 @@ class ChainModel(InitMixin, SequenceStream):
         Parameters
         ----------
         X, lengths, groups : array-like
-            As for `score`.
+            As `fit` takes them.
         algorithm : {"viterbi", "map"}, optional
             The most likely path, or the most likely state of each frame; the model's parameter if None.
 
@@ -235,7 +225,7 @@ class ChainModel(InitMixin, SequenceStream):
         Parameters
         ----------
         X, lengths, groups : array-like
-            As for `score`.
+            As `fit` takes them.
 
         Returns
         -------
@@ -251,7 +241,7 @@ class ChainModel(InitMixin, SequenceStream):
         Parameters
         ----------
         X, lengths, groups : array-like
-            As for `score`.
+            As `fit` takes them.
 
         Returns
         -------

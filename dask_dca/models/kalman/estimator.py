@@ -358,16 +358,12 @@ class KalmanFilter(InitMixin, SequenceStream):
 
         Parameters
         ----------
-        X : array-like of shape (n, p)
-            Frames, as for `fit`.
-        y : None
-            Ignored; lengths passed by position, as in hmmlearn, are accepted with a warning.
+        X, y, lengths, groups : object
+            As `fit` takes them.
         n_iter : int, default 10
             Maximum number of steps, in place of `max_iter`; `tol` may end the fit earlier.
         em_vars : str or list of str, optional
             Parameters that are learnt, in place of `params`; `params` if None.
-        lengths, groups : object
-            As `fit` takes them.
 
         Returns
         -------
@@ -402,11 +398,8 @@ class KalmanFilter(InitMixin, SequenceStream):
         ----------
         X : array-like of shape (n, p)
             Frames; NaN or masked where an entry is missing, whole frames too.
-        lengths : array-like of int, shape (m,), optional
-            Lengths of the sequences, which are concatenated in X; one sequence if None.
-        groups : array-like of shape (n,) or str, optional
-            Alternative to lengths: the id of each frame's sequence; or the name of a column or index level of a
-            DataFrame, or of a coordinate of an xarray.DataArray, that holds the ids.
+        lengths, groups : object
+            As `fit` takes them.
 
         Returns
         -------
@@ -503,11 +496,8 @@ class KalmanFilter(InitMixin, SequenceStream):
             Frames, as for `filter`.
         n_steps : int, default 1
             Number of steps.
-        lengths : array-like of int, shape (m,), optional
-            As for `filter`.
-        groups : array-like of shape (n,) or str, optional
-            Alternative to lengths: the id of each frame's sequence; or the name of a column or index level of a
-            DataFrame, or of a coordinate of an xarray.DataArray, that holds the ids.
+        lengths, groups : object
+            As `fit` takes them.
 
         Returns
         -------
@@ -534,11 +524,8 @@ class KalmanFilter(InitMixin, SequenceStream):
             Frames, as for `filter`. Only the last blocks of chunked data are read.
         n_steps : int, default 1
             Number of frames.
-        lengths : array-like of int, shape (m,), optional
-            As for `filter`.
-        groups : array-like of shape (n,) or str, optional
-            Alternative to lengths: the id of each frame's sequence; or the name of a column or index level of a
-            DataFrame, or of a coordinate of an xarray.DataArray, that holds the ids.
+        lengths, groups : object
+            As `fit` takes them.
 
         Returns
         -------
@@ -561,15 +548,8 @@ class KalmanFilter(InitMixin, SequenceStream):
 
         Parameters
         ----------
-        X : array-like of shape (n, p)
-            Frames, as for `fit`.
-        y : None
-            Ignored; lengths passed by position, as in hmmlearn, are accepted with a warning.
-        lengths : array-like of int, shape (m,), optional
-            Lengths of the sequences; one sequence if None.
-        groups : array-like of shape (n,) or str, optional
-            Alternative to lengths: the id of each frame's sequence; or the name of a column or index level of a
-            DataFrame, or of a coordinate of an xarray.DataArray, that holds the ids.
+        X, y, lengths, groups : object
+            As `fit` takes them.
 
         Returns
         -------
