@@ -238,17 +238,13 @@ def _best_covering(problem: _Problem, others: Sequence[int], rows: Numbers) -> N
     The first row stays first if it is among them.
     """
     cones = [problem.atoms[[*others, int(row)]] for row in rows]
-    outside = np.array([_energy_outside(problem.extremes, cone) for cone in cones])
+    inside = [nonnegative_coefficients(problem.extremes, cone) @ cone for cone in cones]
+    outside = np.array([((problem.extremes - nearest) ** 2).sum() for nearest in inside])
     enough = outside.min() * (1.0 + _LOSS_TOL) + problem.scatter + _SPAN_TOL * float((problem.extremes**2).sum())
     if outside[0] <= enough:
         return rows[outside <= enough]
     best = int(outside.argmin())
     return np.array([rows[best], *rows[(outside <= enough) & (rows != rows[best])]], dtype=np.int64)
-
-
-def _energy_outside(extremes: Floats, cone: Floats) -> float:
-    """Energy of the extreme rows outside a cone."""
-    return float(((extremes - nonnegative_coefficients(extremes, cone) @ cone) ** 2).sum())
 
 
 def library_anchors(

@@ -203,12 +203,7 @@ def _silenced_libraries() -> Iterator[None]:
 
 def _silence() -> None:
     logging.disable()
-    sys.unraisablehook = _ignore_unraisable
-
-
-def _ignore_unraisable(unraisable: Any) -> None:
-    """Ignore exceptions in destructors and callbacks, such as those of an abandoned connection."""
-    del unraisable
+    sys.unraisablehook = lambda _: None  # of destructors and callbacks, such as those of an abandoned connection
 
 
 def _exit_with_error(message: str, code: int) -> None:

@@ -262,9 +262,7 @@ def _as_array(X: Any) -> Any:
     strange = [name for name, variable in X.data_vars.items() if variable.dtype.kind not in "biufcO"]
     if strange:
         kind = X[strange[0]].dtype
-        msg = (
-            f"variables {_listed(strange)} of X are no numbers: dtype {kind}; leave them out: X.drop_vars({strange!r})"
-        )
+        msg = f"variables {strange} of X are no numbers: dtype {kind}; leave them out: X.drop_vars({strange})"
         raise InvalidInputError(msg)
     dims = [frozenset(variable.dims) for variable in X.data_vars.values()]
     usual = max(dims, key=lambda one: (dims.count(one), len(one)))
@@ -289,10 +287,6 @@ def _received(X: Any) -> str:
         return f"a {type(X).__name__} of two dimensions; models take it as it is"
     shape = getattr(X, "shape", ("p",))
     return f"a {type(X).__name__}; reshape arrays: X.reshape(-1, {shape[-1] if shape else 'p'})"
-
-
-def _listed(names: Sequence[Any]) -> str:
-    return ", ".join(repr(name) for name in names[:5])
 
 
 def _row_dimensions(X: Any, names: tuple[Any, ...]) -> tuple[Any, ...]:

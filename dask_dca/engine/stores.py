@@ -157,7 +157,8 @@ class CsrGroup:
         ends = ends - low if len(ends) else np.zeros(1, dtype=np.int64)
         if columns.dtype == np.int32 and high - low <= _MAX_INT32:
             ends = ends.astype(np.int32)  # else SciPy widens the column indices to the dtype of the ends
-        if np.any(np.diff(ends) < 0) or len(columns) != high - low or _any_out_of_range(columns, p):
+        outside = ((columns < 0) | (columns >= p)).any()
+        if np.any(np.diff(ends) < 0) or len(columns) != high - low or outside:
             msg = f"its indptr or indices are damaged in rows {start} to {stop - 1}"
             raise ValueError(msg)
         return sparse.csr_array((np.asarray(self.data[low:high]), columns, ends), shape=(len(ends) - 1, p))
@@ -168,10 +169,6 @@ def _group_array(array: Any) -> Any:
 
     refuse_pickles(array)
     return shared_array(array, complain=array.basename == "data")  # indices may all be zero, the fill value
-
-
-def _any_out_of_range(columns: NDArray[Any], p: int) -> bool:
-    return bool(len(columns)) and not 0 <= int(columns.min()) <= int(columns.max()) < p
 
 
 def is_csr_group(member: Any) -> bool:

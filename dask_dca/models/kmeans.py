@@ -84,7 +84,7 @@ def lloyd(rows: Floats, centres: Floats, sweeps: int = _MAX_SWEEPS, tol: float =
 
     A centre without rows moves to the row furthest from its own centre.
     """
-    energy = _squared_norm(rows)
+    energy = float(np.einsum("ij,ij->i", rows, rows).sum(dtype=np.float64))
     found = _assign(rows, centres, energy)
     for _ in range(sweeps):
         moved = _assign(rows, cluster_means(rows, found.labels, len(centres)), energy)
@@ -93,10 +93,6 @@ def lloyd(rows: Floats, centres: Floats, sweeps: int = _MAX_SWEEPS, tol: float =
         if settled:
             break
     return found
-
-
-def _squared_norm(rows: Floats) -> float:
-    return float(np.einsum("ij,ij->i", rows, rows).sum(dtype=np.float64))
 
 
 def cluster_means(rows: Floats, labels: Labels, n_clusters: int) -> Floats:

@@ -160,7 +160,7 @@ def join_sequences(X: Any) -> tuple[Any, tuple[int, ...] | None]:
         return _concatenate_rows(X)
     if not _is_cube(X):
         return X, None
-    if _is_zarr(X):
+    if is_a(X, "zarr", "Array"):
         import dask.array as da
 
         X = da.from_zarr(X)
@@ -169,11 +169,7 @@ def join_sequences(X: Any) -> tuple[Any, tuple[int, ...] | None]:
 
 def _is_cube(X: Any) -> bool:
     """Whether X is a cube (sequences, frames, channels) without names."""
-    return (isinstance(X, np.ndarray) or is_a(X, "dask.array", "Array") or _is_zarr(X)) and X.ndim == 3
-
-
-def _is_zarr(X: Any) -> bool:
-    return is_a(X, "zarr", "Array")
+    return (isinstance(X, np.ndarray) or is_a(X, "dask.array", "Array") or is_a(X, "zarr", "Array")) and X.ndim == 3
 
 
 def _concatenate_rows(X: Sequence[Any]) -> tuple[Rows, tuple[int, ...]]:

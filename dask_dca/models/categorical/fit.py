@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from dask_dca.engine.graphs import identity
 from dask_dca.engine.passes import Run
 from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sampling import call_each, hold_rows, spread_rows
@@ -90,16 +91,12 @@ def _best_start(rows: Rows, edges: Numbers, starts: list[SymbolChain], run: Run)
     if len(starts) == 1:
         return starts[0], []
     numbers = spread_rows(rows.n_rows, *_SAMPLE_RUNS)
-    held = hold_rows(rows, numbers, run, _identity)
+    held = hold_rows(rows, numbers, run, identity)
     own = run_edges(numbers, edges)
     found = call_each(run, "starts", _run_trial, held, [(own, start) for start in starts])
     order = sorted(range(len(found)), key=lambda i: -found[i][1])
     best: SymbolChain = found[order[0]][0]
     return best, [found[i][1] for i in order]
-
-
-def _identity(frames: Floats) -> Floats:
-    return frames
 
 
 def _run_trial(frames: Floats, edges: Numbers, start: SymbolChain) -> tuple[SymbolChain, float]:
