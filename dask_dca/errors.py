@@ -13,36 +13,6 @@ from typing import Any, Final
 # packages skipped when a warning is attributed to the caller's line; decorators are in some of them
 _INTERNAL_PACKAGES: Final = (__name__.partition(".")[0], "sklearn", "contextlib", "numpy")
 
-__all__ = [
-    "CheckpointError",
-    "CheckpointWarning",
-    "ClusterError",
-    "ClusterWarning",
-    "DCAError",
-    "FewEntriesWarning",
-    "FewerAnchorsWarning",
-    "FloorWarning",
-    "IncompleteLibraryWarning",
-    "InvalidInputError",
-    "InvalidParameterError",
-    "MissingChunksWarning",
-    "MissingEntriesError",
-    "MissingEntriesWarning",
-    "ModelFileError",
-    "NotFiniteError",
-    "NotNumbersError",
-    "NotPointedWarning",
-    "PerformanceWarning",
-    "SequenceWarning",
-    "StartWarning",
-    "kept_warnings",
-    "naming_columns",
-    "reason_of",
-    "unreachable",
-    "warn",
-    "without_secrets",
-]
-
 # code in messages that fixes a NumPy array; `engine.advice` replaces it by code for other kinds of data
 DROP: Final = "X = X[np.isfinite(X).all(axis=1)]"  # drops rows that are not finite
 MARK: Final = "X = np.where(np.isfinite(X), X, np.nan)"  # marks entries that are not finite as NaN
