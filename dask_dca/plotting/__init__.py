@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_dca.engine.cubes import Cube
 from dask_dca.models.labelled import cube_of
-from dask_dca.plotting.canvas import make_figure
+from dask_dca.plotting.canvas import make_figure, picture
 from dask_dca.plotting.certificate import (
     plot_corners,
     plot_coverage,
@@ -90,6 +90,7 @@ __all__ = [
 ]
 
 
+@picture()
 def plot_summary(
     model: Any,
     X: Any = None,
@@ -116,18 +117,6 @@ def plot_summary(
         Label of this axis.
     labels : sequence of str, optional
         Names of the anchors; by default their row numbers.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The figure.
-
-    Raises
-    ------
-    NotFittedError
-        The model is not fitted yet.
-    DCAError
-        Matplotlib is missing, or the shape does not match.
     """
     if hasattr(model, "fit"):
         check_is_fitted(model)

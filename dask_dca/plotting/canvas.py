@@ -85,46 +85,53 @@ def require(model: Any, *names: str) -> None:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_AXES: Final = """
-ax : matplotlib.axes.Axes, optional
+_DRAWN_ON: Final = """\
+{} : {}, optional
     Axes to draw on; by default those of a new figure.
-
+"""
+_RESULT: Final = """
 Returns
 -------
-matplotlib.axes.Axes
-    The axes.
+matplotlib.{0}.{1}
+    The {0}.
 
 Raises
 ------
 """
-_OF_MODEL: Final = """\
+_NOT_FITTED: Final = """\
 NotFittedError
     The model is not fitted yet.
-DCAError
-    Matplotlib is missing, or the model or the data do not suit this plot.
 """
-_OF_DATA: Final = """\
+_UNSUITED: Final = """\
 DCAError
-    Matplotlib is missing, or the data do not suit this plot.
+    Matplotlib is missing, or the {} not suit this plot.
 """
 
 
 def picture(*needs: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorate a function that draws on `ax`, so that None makes the axes of a new figure.
+    """Decorate a function that draws, so that `ax=None` means the axes of a new figure.
 
     needs: what the model, its first argument, must have. The docstring, which ends with the other parameters, is
     completed.
     """
 
     def _decorate(draw: Callable[P, R]) -> Callable[P, R]:
+        names = inspect.signature(draw).parameters
+
         @functools.wraps(draw)
-        def _plot(*args: Any, ax: Any = None, **given: Any) -> R:
+        def _plot(*args: Any, **given: Any) -> R:
             if needs:
                 require(args[0] if args else given.get("model"), *needs)
-            return draw(*args, ax=make_figure((6.4, 4.4)).subplots() if ax is None else ax, **given)
+            if "ax" in names and given.get("ax") is None:
+                given["ax"] = make_figure((6.4, 4.4)).subplots()
+            return draw(*args, **given)
 
-        more = _AXES + (_OF_MODEL if "model" in inspect.signature(draw).parameters else _OF_DATA)
-        _plot.__doc__ = f"\n{inspect.cleandoc(draw.__doc__ or '')}{more}"
+        of_model, part = "model" in names, "axes" if "ax" in names else "figure"
+        places = {"ax": "matplotlib.axes.Axes", "figure": "matplotlib.figure.Figure or SubFigure"}
+        parts = [_DRAWN_ON.format(name, kind) for name, kind in places.items() if name in names]
+        parts += [_RESULT.format(part, part.title()), _NOT_FITTED * of_model]
+        what = "model or the data do" if of_model else "data do"
+        _plot.__doc__ = "".join(["\n", inspect.cleandoc(draw.__doc__ or ""), "\n", *parts, _UNSUITED.format(what)])
         return _plot
 
     return _decorate

@@ -23,7 +23,6 @@ from dask_dca.plotting.canvas import (
     line_style,
     make_figure,
     picture,
-    require,
     sample_of,
     short,
 )
@@ -97,6 +96,7 @@ def _ellipse(mean: Floats, covariance: Floats, degrees: float) -> Floats:
     return np.asarray(mean + (np.column_stack([np.cos(turn), np.sin(turn)]) * radii) @ vectors.T)
 
 
+@picture("means_", "anchors_")
 def plot_anchor_images(
     model: Any, shape: tuple[int, int], *, labels: Sequence[str] | None = None, figure: Any = None
 ) -> Figure:
@@ -111,22 +111,7 @@ def plot_anchor_images(
         Lines and columns of an image; their product is p.
     labels : sequence of str, optional
         Titles; by default weights and row numbers.
-    figure : matplotlib.figure.Figure or SubFigure, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The figure, with anchors above means.
-
-    Raises
-    ------
-    NotFittedError
-        The model is not fitted yet.
-    DCAError
-        Matplotlib is missing, the model does not support this plot, or the shape does not match p pixels.
     """
-    require(model, "means_", "anchors_")
     k, p = model.means_.shape
     check_pixels(shape, p, f"the model has {p} features")
     figure = make_figure((1.1 * k + 0.8, 3.0)) if figure is None else figure
@@ -179,6 +164,7 @@ def plot_clusters(model: Any, X: Any, *, ax: Any = None) -> Axes:
     return ax
 
 
+@picture("n_clusters_", "components_")
 def plot_cluster_anchors(
     model: Any, shape: tuple[int, int] | None = None, *, most: int = 8, figure: Any = None
 ) -> Figure:
@@ -193,22 +179,7 @@ def plot_cluster_anchors(
         Lines and columns of an image; their product is the number of features. Curves if None.
     most : int, default 8
         Maximum number of anchors per cluster.
-    figure : matplotlib.figure.Figure or SubFigure, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The figure.
-
-    Raises
-    ------
-    NotFittedError
-        The model is not fitted yet.
-    DCAError
-        Matplotlib is missing, the model does not support this plot, or the shape does not match the features.
     """
-    require(model, "n_clusters_", "components_")
     p = model.n_features_in_
     if shape is not None:
         check_pixels(shape, p, f"the anchors have {p} features")

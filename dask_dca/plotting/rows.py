@@ -23,7 +23,6 @@ from dask_dca.plotting.canvas import (
     line_style,
     make_figure,
     picture,
-    require,
     short,
 )
 
@@ -216,6 +215,7 @@ def plot_spectra(
     return ax
 
 
+@picture()
 def plot_coefficients(
     F: Any,
     shape: tuple[int, int] | None = None,
@@ -237,18 +237,6 @@ def plot_coefficients(
         Titles of the images.
     columns : int, default 5
         Images in a row.
-    figure : matplotlib.figure.Figure or SubFigure, optional
-        Axes to draw on; by default those of a new figure.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The figure.
-
-    Raises
-    ------
-    DCAError
-        Matplotlib is missing, or the shape does not match n pixels.
     """
     F = F.data if is_a(F, "xarray", "DataArray") else F
     if F.ndim == 3:
@@ -273,6 +261,7 @@ def plot_coefficients(
     return figure
 
 
+@picture("anchor_words_")
 def plot_topics(
     model: Any, *, n_words: int = 8, topics: Sequence[int] | None = None, feature_names: Sequence[str] | None = None
 ) -> Figure:
@@ -289,20 +278,7 @@ def plot_topics(
         Topics to draw; the first twelve by default.
     feature_names : sequence of str, optional
         Names of the columns; by default those of the fit.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        One panel per topic.
-
-    Raises
-    ------
-    NotFittedError
-        The model is not fitted yet.
-    DCAError
-        Matplotlib is missing, or the model does not support this plot.
     """
-    require(model, "anchor_words_")
     chosen = list(range(min(model.n_components_, 12))) if topics is None else list(topics)
     columns = min(_TOPICS_PER_LINE, len(chosen))
     lines = -(-len(chosen) // columns)
