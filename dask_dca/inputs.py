@@ -227,8 +227,7 @@ def _to_numbers(path: str, cells: DataFrame, names: list[str] | None, separator:
             f"{_encode_code(_csv_code(path, separator, names, marks), odd, mostly)}.to_csv('numbers.csv', index=False)"
         )
         raise InvalidInputError(msg)
-    values: NDArray[np.float64] = found.to_numpy(dtype=np.float64)
-    return values
+    return found.to_numpy(dtype=np.float64)
 
 
 def _encode_code(opened: str, odd: NDArray[np.bool_], marks: NDArray[np.bool_]) -> str:

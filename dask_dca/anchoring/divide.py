@@ -270,8 +270,7 @@ def _update_outlying(
 
 def _may_be_kept(outlying: Outlying, scores: Floats) -> NDArray[np.bool_]:
     """Whether rows may be kept, given upper bounds on their scores."""
-    found: NDArray[np.bool_] = (scores > 0.0) & (scores >= outlying.threshold)
-    return found
+    return (scores > 0.0) & (scores >= outlying.threshold)
 
 
 def _concatenate(parts: Sequence[_Screened]) -> _Screened:

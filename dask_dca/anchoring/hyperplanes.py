@@ -235,8 +235,7 @@ def _covering_solver(solver: Any, method: str) -> Solver:
         names = ", ".join(map(repr, COVERING_SOLVERS))
         msg = f"solver={solver!r} chooses rows of X; for Y use {names}, 'plane', or a function(X, Y, n_anchors)"
         raise InvalidParameterError(msg)
-    checked: Solver = solver
-    return checked
+    return solver
 
 
 def hyperplane_anchors(

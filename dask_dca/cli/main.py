@@ -90,8 +90,7 @@ def _fit_command(kind: str) -> click.Command:
         click.echo(describe(fitted))
         print_line(f"Saved as {output}")
 
-    made: click.Command = run
-    return made
+    return run
 
 
 @fit.command(

@@ -151,8 +151,7 @@ def weigh_values(part: Any, keys: Hashes) -> Hashes:
 
 
 def _weigh_dense(tile: Any, keys: Hashes) -> Hashes:
-    summed: Hashes = np.einsum("ij,j->i", _bits(tile), keys)
-    return summed
+    return np.einsum("ij,j->i", _bits(tile), keys)
 
 
 def _weigh_sparse(tile: Any, keys: Hashes) -> Hashes:

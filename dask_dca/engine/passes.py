@@ -118,8 +118,7 @@ def _run_with_checkpoint(
     if job.weighted and rows.weights is not None:
         inputs += (rows.weights.content,)
     if point.confirmed:
-        kept: T = point.value(job.name, inputs, lambda: _run_graph(rows, job, state, run, blocks))
-        return kept
+        return point.value(job.name, inputs, lambda: _run_graph(rows, job, state, run, blocks))
     if blocks is not None:  # the content of the other blocks is not known yet
         return _run_graph(rows, job, state, run, blocks)
     content, value = _run_graph(rows, with_fingerprint(job, rows.n_rows), state, run, None)

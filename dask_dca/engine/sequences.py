@@ -154,8 +154,7 @@ def piece_numbers(cut: Cut, begins: Numbers) -> Numbers:
     """Return the number of each piece, in order over all sequences; begins (m,): first own frames."""
     counts = -(-np.diff(cut.edges) // cut.length)
     which = np.searchsorted(cut.edges, begins, side="right") - 1
-    numbers: Numbers = (np.cumsum(counts) - counts)[which] + (begins - cut.edges[which]) // cut.length
-    return numbers
+    return (np.cumsum(counts) - counts)[which] + (begins - cut.edges[which]) // cut.length
 
 
 def batches(

@@ -91,8 +91,7 @@ def _decode(values: NDArray[Any], attributes: dict[str, Any]) -> NDArray[Any]:
     import xarray as xr
 
     held = xr.Dataset({"X": (tuple(range(values.ndim)), values, attributes)})
-    found: NDArray[Any] = xr.decode_cf(held, decode_coords=False)["X"].values
-    return found
+    return xr.decode_cf(held, decode_coords=False)["X"].values
 
 
 class CsrGroup:

@@ -100,8 +100,7 @@ def add_parts(parts: Sequence[T]) -> T:
     first: Any = parts[0]
     entries: Any = parts
     several = isinstance(first, tuple | list)
-    whole: T = type(first)(_sum(some) for some in zip(*entries, strict=True)) if several else _sum(parts)
-    return whole
+    return type(first)(_sum(some) for some in zip(*entries, strict=True)) if several else _sum(parts)
 
 
 def _sum(parts: Sequence[Any]) -> Any:
@@ -185,8 +184,7 @@ def _call_on_part(function: Callable[..., Any], part: int, of: int, state: Any, 
 
 def rounded_weights(column: NDArray[np.float64], unit: float) -> NDArray[np.float64]:
     """Return the weights of some rows, (m, 1), as multiples of a unit, (m,)."""
-    found: NDArray[np.float64] = np.rint(column[:, 0] / unit) * unit
-    return found
+    return np.rint(column[:, 0] / unit) * unit
 
 
 @dataclass(frozen=True)

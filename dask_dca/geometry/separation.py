@@ -211,8 +211,7 @@ def face_normals(generators: Floats, axis: Floats) -> Floats | None:
         return None
     # n . y + c <= 0 for all places y = (x - middle) across at height one
     sides, offsets = equations[:, :-1] @ across, equations[:, -1]
-    normals: Floats = np.outer(sides @ middle - offsets, axis) - sides
-    return normals
+    return np.outer(sides @ middle - offsets, axis) - sides
 
 
 def _max_faces(k: int, r: int) -> int:

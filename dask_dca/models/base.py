@@ -254,8 +254,7 @@ class AnchorModel(KeywordAdvice, BaseEstimator):
 
     def _repr_html_(self) -> str | None:
         """HTML for notebooks: scikit-learn's diagram before the fit, results after it."""
-        found: str | None = self._repr_mimebundle_().get("text/html")
-        return found
+        return self._repr_mimebundle_().get("text/html")
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         """HTML and text for IPython."""

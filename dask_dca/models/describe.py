@@ -79,8 +79,7 @@ def passes_of(model: Any) -> str:
 def indices_of(model: Any) -> NDArray[np.int64]:
     """Return the row numbers (k,) of the anchors, or for a topic model the columns of its anchor words."""
     names = ("anchor_indices_", "anchor_words_", "indices")  # the last of `find_anchors`
-    found: NDArray[np.int64] = getattr(model, next(name for name in names if hasattr(model, name)))
-    return found
+    return getattr(model, next(name for name in names if hasattr(model, name)))
 
 
 DESCRIPTION: Final = "dask_dca_told"  # attribute of a saved model's zarr group that holds its description

@@ -211,8 +211,7 @@ def _far_from_centre(means: Floats, factors: Floats, covariance_type: str) -> ND
         seen = means * factors.reshape(-1, 1)
     else:
         seen = means * factors if covariance_type == "diag" else np.matmul(means[:, None], factors)[:, 0]
-    far: NDArray[np.bool_] = np.abs(seen).max(axis=1) > _MAX_DEVIATIONS
-    return far
+    return np.abs(seen).max(axis=1) > _MAX_DEVIATIONS
 
 
 def _inverse_factor(covariance: Floats) -> Floats:
@@ -292,8 +291,7 @@ def _distances_of_one(gaussians: Gaussians, centred: Floats, j: int) -> Floats:
     away, factors = centred - gaussians.means[j], gaussians.precisions_cholesky
     tied = gaussians.covariance_type == "tied"
     seen = away @ factors if tied else away * (factors[j] if factors.ndim else factors)
-    found: Floats = (seen**2).sum(axis=1)
-    return found
+    return (seen**2).sum(axis=1)
 
 
 def _full_distances(gaussians: Gaussians, centred: Floats) -> Floats:

@@ -110,8 +110,7 @@ def cluster_means(rows: Floats, labels: Labels, n_clusters: int) -> Floats:
 
 def within_variances(rows: Floats, labels: Labels, n_clusters: int) -> Floats:
     """Compute the within-cluster variance (d,) of each feature."""
-    variances: Floats = ((rows - cluster_means(rows, labels, n_clusters)[labels]) ** 2).mean(axis=0)
-    return variances
+    return ((rows - cluster_means(rows, labels, n_clusters)[labels]) ** 2).mean(axis=0)
 
 
 def spread_points(points: Floats, k: int) -> NDArray[np.intp]:

@@ -69,8 +69,7 @@ def _whitener(moments: LagMoments, ridge: float) -> Floats:
     ridge = ridge if moments.n_frames >= _MIN_FRAMES_PER_FEATURE * p else _SMALL_SAMPLE_RIDGE
     variances, axes = np.linalg.eigh(moments.covariance * np.outer(scale, scale) + ridge * np.eye(p))
     roots = axes / np.sqrt(np.maximum(variances, ridge / 2))
-    whitener: Floats = scale[:, None] * (roots @ axes.T)
-    return whitener
+    return scale[:, None] * (roots @ axes.T)
 
 
 def fix_signs(axes: Floats) -> Floats:

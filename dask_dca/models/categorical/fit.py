@@ -234,8 +234,7 @@ def _symbol_coordinates(pairs: Numbers, n_states: int) -> Floats:
     places = U[:, :kept] * values[:kept] * left[:, None]
     energy = (places**2).sum(axis=1)
     noise = expected / np.maximum(share, 1.0 / total)
-    shrunk: Floats = places * (energy / (energy + noise))[:, None]
-    return shrunk
+    return places * (energy / (energy + noise))[:, None]
 
 
 def _chain_of_posteriors(states: Floats, counts: Floats, pairs: Numbers) -> SymbolChain:
@@ -260,5 +259,4 @@ def floored_probabilities(expected: Floats) -> Floats:
     """Normalise expected counts (k, v) to positive probabilities."""
     total = np.maximum(expected.sum(axis=1, keepdims=True), 1e-300)
     found = np.maximum(expected / total, _MIN_PROBABILITY)
-    shares: Floats = found / found.sum(axis=1, keepdims=True)
-    return shares
+    return found / found.sum(axis=1, keepdims=True)

@@ -125,8 +125,7 @@ class GaussianStates:
             seen = (self.factors[j] if self.kind == "full" else self.factors).T @ centred
         else:
             seen = centred * self.factors[j].reshape(-1, 1)
-        found: Floats = self.constants[j] - 0.5 * (seen * seen).sum(axis=0)
-        return found
+        return self.constants[j] - 0.5 * (seen * seen).sum(axis=0)
 
     def sums(self, weights: Floats, features: Floats) -> Floats:
         """Sum the moments of each state about its origin.
@@ -382,8 +381,7 @@ def _mean_shift_covariances(centred: Floats, counts: Floats, kind: str) -> Float
         return centred[:, :, None] * centred[:, None, :]
     if kind == "tied":
         return (centred.T * counts) @ centred / max(float(counts.sum()), 1e-300)
-    found: Floats = centred**2 if kind == "diag" else (centred**2).mean(axis=1)
-    return found
+    return centred**2 if kind == "diag" else (centred**2).mean(axis=1)
 
 
 def in_form(whole: Floats, weights: Floats, kind: str) -> Floats:

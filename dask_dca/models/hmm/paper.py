@@ -93,5 +93,4 @@ def _middle_frames(indices: Numbers, edges: Numbers) -> Numbers:
     counts = np.maximum(np.diff(edges) - 2, 0)
     ends = np.cumsum(counts)
     which = np.searchsorted(ends, indices, side="right")
-    middles: Numbers = edges[which] + (indices - (ends - counts)[which]) + 1
-    return middles
+    return edges[which] + (indices - (ends - counts)[which]) + 1

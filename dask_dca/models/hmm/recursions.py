@@ -48,8 +48,7 @@ def stationary_distribution(transmat: Floats) -> Floats:
     # columns of I - T^T sum to zero; adding ones to all entries makes the solution unique, with sum one
     found = np.linalg.solve(np.eye(k) - slightly_mixed.T + 1.0, np.ones(k))
     found = np.maximum(found, 0.0)
-    normalised: Floats = found / found.sum()
-    return normalised
+    return found / found.sum()
 
 
 def smoothed_chain(starts: Floats, transitions: Floats) -> Markov:
@@ -68,8 +67,7 @@ def near_underflow(log_sums: Floats) -> Mask:
 
     log_sums (steps, ...): logarithms of the sums by which messages were scaled at each step. Returns a mask (...).
     """
-    found: Mask = ~(np.where(log_sums < _LOG_SMALL_SUM, -log_sums, 0.0).sum(axis=0) < _MAX_LOG_LOSS)
-    return found
+    return ~(np.where(log_sums < _LOG_SMALL_SUM, -log_sums, 0.0).sum(axis=0) < _MAX_LOG_LOSS)
 
 
 def safe_log(values: Floats) -> Floats:
@@ -232,8 +230,7 @@ def filter_next(markov: Markov, before: Floats | None, log_densities: Floats) ->
     predicted = markov.startprob if before is None else before @ markov.transmat
     logs = safe_log(predicted) + log_densities
     total = log_sum_exp(logs, 0)
-    found: Floats = np.exp(logs - total) if np.isfinite(total) else predicted
-    return found
+    return np.exp(logs - total) if np.isfinite(total) else predicted
 
 
 def predict_states(last: Floats, transmat: Floats, n_steps: int) -> Floats:

@@ -80,14 +80,12 @@ class FeatureScale:
 
     def transform(self, frames: Floats) -> Floats:
         """Standardise frames (n, p)."""
-        found: Floats = (frames - self.centre) / self.units
-        return found
+        return (frames - self.centre) / self.units
 
     @property
     def unit_floors(self) -> Floats:
         """Minimum variances in standard units (p,)."""
-        found: Floats = self.floors / self.units**2
-        return found
+        return self.floors / self.units**2
 
     @property
     def log_scale(self) -> float:
@@ -243,8 +241,7 @@ def moving_average(values: Floats, edges: Numbers, reach: int) -> Floats:
     which = np.searchsorted(edges, number, side="right") - 1
     low, high = np.maximum(number - reach, edges[which]), np.minimum(number + reach + 1, edges[which + 1])
     sums = np.concatenate([np.zeros((1, values.shape[1])), np.cumsum(values, axis=0)])
-    found: Floats = (sums[high] - sums[low]) / (high - low)[:, None]
-    return found
+    return (sums[high] - sums[low]) / (high - low)[:, None]
 
 
 # --- anchors ---
@@ -263,8 +260,7 @@ def tail_means(places: Floats, rows: Floats, k: int, seed: int, count: int | Non
     heights = _signed_directions(k, places.shape[1], count, seed) @ places.T
     least = np.partition(heights, n - size, axis=1)[:, [n - size]]
     beyond = (heights >= least).astype(np.float64)
-    found: Floats = (beyond @ rows) / beyond.sum(axis=1, keepdims=True)
-    return found
+    return (beyond @ rows) / beyond.sum(axis=1, keepdims=True)
 
 
 def _tail_share(k: int, n: int) -> float:

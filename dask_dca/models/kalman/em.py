@@ -98,8 +98,7 @@ def change_sums_basis(sums: StateSums, basis: Floats) -> StateSums:
     lifted[:k, :k] = inverse
 
     def _changed_basis(matrix: Floats, left: Floats) -> Floats:
-        found: Floats = left @ matrix @ left.T
-        return found
+        return left @ matrix @ left.T
 
     return replace(
         sums,

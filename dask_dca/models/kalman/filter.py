@@ -453,5 +453,4 @@ def smooth_by_kind(
 
 def _multiply_vectors(matrices: Floats, vectors: Floats) -> Floats:
     """Multiply vectors piece by piece, so that the bits of a piece do not depend on the others."""
-    found: Floats = (matrices @ vectors[..., None])[..., 0]
-    return found
+    return (matrices @ vectors[..., None])[..., 0]

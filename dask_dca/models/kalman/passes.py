@@ -83,8 +83,7 @@ def choose_anchor_states(extremes: ArgBest, spread: Floats) -> AnchorStates:
 def _whitener(spread: Floats) -> Floats:
     """Compute a lower triangular whitener of states (k, k), with a small ridge for directions without variance."""
     least = 1e-12 * float(np.trace(spread)) / len(spread) or 1.0
-    inverse: Floats = np.linalg.inv(np.linalg.cholesky(spread + least * np.eye(len(spread))))
-    return inverse
+    return np.linalg.inv(np.linalg.cholesky(spread + least * np.eye(len(spread))))
 
 
 _EXTREMES_KEY: Final = "extremes"

@@ -292,8 +292,7 @@ class WordBlocks:
         state = _WordPlanes(word_positions(points), values, n_planes, seed)
         groups = plane_groups(self.rows, n_planes, n_groups)
         job: Pass[Any] = Pass("divide", _divide_block, add_parts, groups=Groups(groups, _count_votes, merge_histograms))
-        found: VoteHistogram = run_pass(self.rows, job, state, self.run)
-        return found
+        return run_pass(self.rows, job, state, self.run)
 
     def mixtures(self, targets: Floats, vertices: Floats, start: Floats | None, n_steps: int) -> Floats:
         """Run `simplex_descent` on all words, block by block."""

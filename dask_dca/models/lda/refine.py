@@ -276,8 +276,7 @@ def step_topics(model: Any, sums: Sums) -> None:
 def _probability(model: Any, sums: Sums) -> Floats:
     known = words_of_enough(sums["documents"], float(sums["used"][0]), model.min_df) & (sums["words"] > 0.0)
     found = np.where(known, sums["words"], 0.0)
-    probability: Floats = found / found.sum()
-    return probability
+    return found / found.sum()
 
 
 def _setting(model: Any, probability: Floats, scales: Floats) -> Refinement:

@@ -93,8 +93,7 @@ def _sharpen(topics: Floats, probability: Floats) -> Floats:
     known = probability > 0.0
     p = np.where(known, probability, 1.0)[:, None]
     found = np.where(known[:, None], p * (np.maximum(topics, _MIN_PROBABILITY) / p) ** _SHARPENING_POWER, 0.0)
-    sharp: Floats = found / found.sum(axis=0)
-    return sharp
+    return found / found.sum(axis=0)
 
 
 _SLAB_ROWS: Final = 2**14  # rows that are multiplied at once
@@ -134,8 +133,7 @@ def block_krylov(
     while len(blocks) < _KRYLOV_BLOCKS and len(blocks) * width < n:
         blocks.append(call(_orthonormal, products[-1]))
         products.append(multiply(blocks[-1]))
-    found: tuple[Floats, Floats] = call(rayleigh_ritz, blocks, products, n_vectors)
-    return found
+    return call(rayleigh_ritz, blocks, products, n_vectors)
 
 
 def _first_block(n: int, width: int, seed: int) -> Floats:
@@ -165,8 +163,7 @@ def orthonormalising_matrix(blocks: Sequence[Floats]) -> Floats:
     singular value decomposition. Directions with less than 1e-6 of the greatest singular value are left out.
     """
     first = _whitening_matrix(_gram(_slabs(blocks)))
-    mix: Floats = first @ _whitening_matrix(_gram(_slabs(blocks, first)))
-    return mix
+    return first @ _whitening_matrix(_gram(_slabs(blocks, first)))
 
 
 def _gram(slabs: Iterator[Floats]) -> Floats:
@@ -190,8 +187,7 @@ def _whitening_matrix(gram: Floats) -> Floats:
     """The matrix W with W^T G W = 1, without the directions of negligible eigenvalues."""
     squares, vectors = np.linalg.eigh(gram)
     kept = squares > _MIN_SINGULAR_VALUE**2 * squares[-1]
-    whitening: Floats = vectors[:, kept] / np.sqrt(squares[kept])
-    return whitening
+    return vectors[:, kept] / np.sqrt(squares[kept])
 
 
 @dataclass(frozen=True)

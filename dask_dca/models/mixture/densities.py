@@ -96,8 +96,7 @@ def observed_joint_log_densities(densities: Densities, tile: Floats) -> Floats:
     tile (n, p): NaN where an entry is missing. Rows without any observed entry have density one.
     """
     if densities.subspace is None:
-        found: Floats = observed_log_densities(densities.gaussians, tile) + densities.log_weights
-        return found
+        return observed_log_densities(densities.gaussians, tile) + densities.log_weights
     incomplete = np.asarray(np.isnan(tile).any(axis=1))
     found = np.empty((len(tile), len(densities.log_weights)))
     found[incomplete] = observed_log_densities(

@@ -171,8 +171,7 @@ def _shrink_sizes(sizes: Floats, evidence: Floats, p: int) -> Floats:
     if known.sum() > 1:
         spread = max(float(np.average((logs[known] - mean) ** 2 - noise[known], weights=evidence[known])), 0.0)
     share = spread / (spread + noise)
-    shrunk: Floats = np.exp(mean + share * (logs - mean))
-    return shrunk
+    return np.exp(mean + share * (logs - mean))
 
 
 def _diagonal_targets(variances: Floats, targets: Floats, evidence: Floats) -> Floats:

@@ -53,8 +53,7 @@ def _right_singular_vectors(rows: Floats, count: int) -> Floats:
     m, d = rows.shape
     if m < d:
         return np.linalg.svd(rows, full_matrices=False)[2][:count].T
-    vectors: Floats = top_eigenpairs(rows.T @ rows, count)[1][:, ::-1]
-    return vectors
+    return top_eigenpairs(rows.T @ rows, count)[1][:, ::-1]
 
 
 def _cone_axis(rows: Floats) -> Floats:

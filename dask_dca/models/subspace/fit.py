@@ -303,8 +303,7 @@ def _ward_labels(rows: Floats, k: int) -> Labels:
     made = np.repeat(n + np.arange(len(merges)), 2)
     size = n + len(merges)
     tree = sparse.csr_array((np.ones(len(made)), (made, merges.ravel())), shape=(size, size))
-    parts: Labels = csgraph.connected_components(tree, directed=False)[1][:n]
-    return parts
+    return csgraph.connected_components(tree, directed=False)[1][:n]
 
 
 def _number_by_size(rule: ClusterRule, labels: Labels) -> tuple[ClusterRule, Labels]:
