@@ -114,7 +114,6 @@ def _no_extremes(count: int) -> _Extremes:
 
 
 def _angle_block(group: PlaneGroup, shared: Sequence[Any], state: _State, start: int, *columns: Any) -> _Extremes:
-    del shared
     own = group.range_of(state.count)
     pairs = state.pairs(own, sum(part.shape[1] for part in columns))
     middle = planes.inner_products(state.middle[None], pairs)[0][0]
@@ -130,7 +129,6 @@ def _angle_block(group: PlaneGroup, shared: Sequence[Any], state: _State, start:
 
 def _outside_block(group: PlaneGroup, shared: Sequence[Any], state: _State, start: int, *columns: Any) -> _Extremes:
     """Find the least angle not below the greatest of X, and the greatest angle not above the least of X."""
-    del shared
     assert state.inner is not None
     own = group.range_of(state.count)
     least, greatest = (keys[own] for keys in state.inner)
@@ -144,7 +142,6 @@ def _outside_block(group: PlaneGroup, shared: Sequence[Any], state: _State, star
 
 
 def _keep_extremes(group: PlaneGroup, found: _Extremes) -> _Extremes:
-    del group
     return found
 
 
@@ -158,7 +155,6 @@ def _concatenate_planes(parts: Sequence[_Extremes]) -> _Extremes:
 
 
 def _count_votes(group: PlaneGroup, found: _Extremes) -> AngleVotes:
-    del group
     return AngleVotes(votes.count_votes(*found.best.found), _n_pointed(found), found.row_counts)
 
 

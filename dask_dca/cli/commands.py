@@ -60,7 +60,6 @@ class DocstringType(click.ParamType):  # type: ignore[type-arg]
         """Complete words."""
         from click.shell_completion import CompletionItem
 
-        del ctx, param
         return [CompletionItem(word) for word in self.words if word.startswith(incomplete)]
 
 
@@ -129,7 +128,6 @@ def parse_image_shape(ctx: click.Context, param: click.Parameter, value: str | N
 
 def parse_array(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
     """Accept integers separated by commas, or a file that holds an array."""
-    del ctx, param
     if value is None:
         return None
     import numpy as np
@@ -149,7 +147,6 @@ def parse_array(ctx: click.Context, param: click.Parameter, value: str | None) -
 
 def parse_model(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
     """Accept the path of a saved model."""
-    del ctx, param
     if value is None:
         return None
     from dask_dca.store import load_model

@@ -239,7 +239,6 @@ def _cleanup_on_signals() -> Iterator[None]:
 
 def _terminate(number: int, frame: Any) -> None:
     """Exit once: repeated signals, as sent by systemd and terminals, must not interrupt the cleanup."""
-    del frame
     for other in _SIGNALS:
         signal.signal(other, signal.SIG_IGN)
     _exit_with_error("terminated; nothing was written", 128 + number)

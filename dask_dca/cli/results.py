@@ -23,7 +23,6 @@ _FEATURE_RESULTS: Final = ("predict", "impute")  # methods whose columns are the
 
 
 def _write_npy(place: str, values: NDArray[Any], names: Sequence[str]) -> None:
-    del names
     with open(place, "wb") as file:
         np.save(file, values, allow_pickle=False)
 

@@ -111,7 +111,6 @@ class FrameIndex(TableIndex):
         """Compute a result with one vector per row."""
         import pandas as pd
 
-        del kinds
         found = values.compute() if hasattr(values, "compute") else values
         return found if self.index is None else pd.DataFrame(found, index=self.index)
 

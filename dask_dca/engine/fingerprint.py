@@ -87,7 +87,6 @@ class _TakeFingerprint:
     length: int  # rows of a range
 
     def __call__(self, state: Any, where: int | Window, *columns: Any) -> Fingerprint:
-        del state
         own = where if isinstance(where, Window) else Window(where, where, where + columns[0].shape[0])
         sums, left = np.zeros(own.stop - own.start, dtype=np.uint64), 0
         for part in columns:

@@ -115,7 +115,6 @@ def _block_heights(rows: Rows) -> tuple[int, ...]:
 
 
 def _range_block(state: None, start: int, *columns: Any) -> tuple[float, float, bool]:
-    del state
     values = columns[0][:, 0]
     wrong = ~((values >= 0.0) & (values < np.inf))  # NaN is neither
     if wrong.any():

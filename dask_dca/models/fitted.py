@@ -30,7 +30,6 @@ _KINDS: Final = {
 
 def distribution(values: NDArray[Any], dims: Dims) -> str:
     """Check that the last axis sums to one; like all rules, return what is wrong, or an empty text."""
-    del dims
     good = np.abs(values.sum(axis=-1) - 1.0).max(initial=0.0) <= SUM_TOL
     return "" if good else "does not sum to one"
 
@@ -50,14 +49,12 @@ def definite(values: NDArray[Any], dims: Dims) -> str:
 
 def not_too_small(values: NDArray[Any], dims: Dims) -> str:
     """Check that the greatest entry is zero, or large enough to be squared."""
-    del dims
     greatest = float(np.abs(values).max(initial=0.0))
     return "is too small to be squared" if 0.0 < greatest < _MIN_SIZE else ""
 
 
 def positive_sum(values: NDArray[Any], dims: Dims) -> str:
     """Check that amounts are not all zero."""
-    del dims
     return "" if float(values.sum()) > 1e-100 else "is zero throughout"
 
 

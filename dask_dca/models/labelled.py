@@ -103,7 +103,6 @@ class NamedParts(TransformerMixin):
         ndarray of str, shape (k,)
             "component_0" (for topics "topic_0"), and so on, as in tables of results and of `dask dca transform`.
         """
-        del input_features
         check_is_fitted(self)
         return np.array(column_names(self._part, self.n_components_), dtype=object)
 

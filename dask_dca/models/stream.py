@@ -104,7 +104,6 @@ class Stream(AnchorModel):
 
     def _match_sums(self, sums: Sums, like: Sums) -> Sums:
         """Convert earlier sums to the form of later ones."""
-        del like
         return sums
 
     def _begin_stream(self, sums: Sums, n_rows: int) -> None:
@@ -169,7 +168,6 @@ class Stream(AnchorModel):
 
     def _batch_edges(self, rows: Rows, y: Any, lengths: Any, since: int) -> Any:
         """Boundaries of the sequences among the new rows; None for models of single rows."""
-        del rows, y, lengths, since
 
     def _resumed(self, model: Any, X: Any, y: Any = None, lengths: Any = None) -> Self:
         """Continue from a model of the first rows of X."""
@@ -254,7 +252,6 @@ class RowStream(Stream):
         Neal and Hinton, A view of the EM algorithm that justifies incremental, sparse, and other variants, 1998; Cappe
         and Moulines, On-line expectation-maximization algorithm for latent data models, 2009.
         """
-        del y
         forget = check_number("forget", forget, most=1.0)
         return self._fit_more(self, X, None, None, forget) if self.__sklearn_is_fitted__() else self.fit(X)
 

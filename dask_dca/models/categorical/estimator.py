@@ -249,7 +249,6 @@ class CategoricalHMM(ChainModel):
         self.startprob_, self.transmat_, self.emissionprob_ = markov.startprob, markov.transmat, chain.emissions
 
     def _batch_e_step(self, rows: Rows, edges: Any, run: Run, so_far: Any) -> tuple[dict[str, Floats], float]:
-        del so_far
         seen = symbol_e_step(rows, edges, SymbolChain(self._chain(), self.emissionprob_), run)
         return _sums(seen), seen.log_likelihood / rows.n_rows
 

@@ -297,7 +297,6 @@ class GaussianHMM(ChainModel):
         return self
 
     def _batch_e_step(self, rows: Rows, edges: Any, run: Run, so_far: Any) -> tuple[dict[str, Floats], float]:
-        del so_far
         self.burn_in_ = measure_chain_burn_in(self, rows, edges, self._run())  # of a sample, which is no pass
         return chain_e_step(self, rows, edges, run)
 

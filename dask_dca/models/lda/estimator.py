@@ -246,7 +246,6 @@ class LatentDirichletAllocation(NamedParts, RowStream):
         DCAError
             Negative, non-finite or empty data, or unusable parameters; the message says what to do.
         """
-        del y
         if resume is not None and sample_weight is not None:
             msg = "a stream takes documents as they are: pass sample_weight=None with resume"
             raise InvalidParameterError(msg)
@@ -273,7 +272,6 @@ class LatentDirichletAllocation(NamedParts, RowStream):
     def _batch_e_step(
         self, rows: Rows, edges: Any, run: Run, so_far: dict[str, Floats]
     ) -> tuple[dict[str, Floats], float]:
-        del edges
         sums, mean, census = see_documents(self, rows, run, so_far)
         self._tally(census)
         return sums, mean
@@ -388,7 +386,6 @@ class LatentDirichletAllocation(NamedParts, RowStream):
         InvalidInputError
             No document has two words that the model knows.
         """
-        del y
         check_is_fitted(self)
         rows = self._rows(X, reset=False)
         likelihood, n_words = completion_likelihood(rows, self._model(), self._run())

@@ -314,14 +314,12 @@ class _WordPlanes:
 
 
 def _divide_block(group: PlaneGroup, shared: Any, state: _WordPlanes, start: int, *columns: Any) -> ArgBest:
-    del shared
     own = slice(start, start + len(columns[0]))
     directions = word_directions(state.seed, group.range_of(state.count), state.values)
     return extremes(state.places[own], np.arange(own.start, own.stop), directions)
 
 
 def _count_votes(group: PlaneGroup, found: ArgBest) -> VoteHistogram:
-    del group
     return votes_of_extremes(found, len(found.rows) // 2)
 
 

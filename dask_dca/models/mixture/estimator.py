@@ -289,7 +289,6 @@ class GaussianMixture(InitMixin, DensityMixin, RowStream):
         conditional means and covariances. A `MissingEntriesWarning` tells which steps the fit leaves out, and a
         `FewEntriesWarning` is issued if too few entries were observed.
         """
-        del y
         if sample_weight is not None and (resume is not None or self.method == "paper"):
             what = "a stream takes rows as they are" if resume is not None else "method='paper' has no weights"
             msg = f"{what}: pass sample_weight=None"
@@ -427,7 +426,6 @@ class GaussianMixture(InitMixin, DensityMixin, RowStream):
         DCAError
             Unusable data.
         """
-        del y
         rows, densities = self._prepared(X)
         return log_likelihood(rows, densities, self._run()) / rows.n_rows
 
@@ -533,7 +531,6 @@ class GaussianMixture(InitMixin, DensityMixin, RowStream):
         return Densities(gaussians, np.log(self.weights_), tile_height(rows.n_rows, rows.n_features), space)
 
     def _batch_e_step(self, rows: Rows, edges: Any, run: Run, so_far: Any) -> tuple[dict[str, Floats], float]:
-        del edges, so_far
         sums, seen = see_batch(self, rows, self._densities(rows), run)
         self.n_outliers_ += seen.n_outliers
         return sums, seen.log_likelihood

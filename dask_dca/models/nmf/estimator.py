@@ -271,7 +271,6 @@ class NMF(NamedParts, AnchorModel):
         Missing entries are NaN, masked, or what `missing` says. They are filled by a Bayesian low-rank model of a
         sample; a `FewEntriesWarning` is issued if too few entries were observed to fit it.
         """
-        del y
         settings = check_basis(self)
         if resume is not None and sample_weight is not None:
             msg = "a stream takes rows as they are: pass sample_weight=None with resume"
@@ -441,7 +440,6 @@ class NMF(NamedParts, AnchorModel):
         float
             The negative reconstruction error: `-reconstruction_err(X)`.
         """
-        del y
         return -self.reconstruction_err(X)
 
     def _check_parameters(self, rows: Any) -> None:
@@ -533,7 +531,6 @@ class NMF(NamedParts, AnchorModel):
         >>> bool((model.components_ == dca.NMF(3).partial_fit(X).components_).all())
         True
         """
-        del y
         return self._fit_more(X, self if self.__sklearn_is_fitted__() else None)
 
     @whole_fit

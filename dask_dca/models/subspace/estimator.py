@@ -231,7 +231,6 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
         entries filled by their posterior means in a Bayesian low-rank model, in which badly observed rows shrink
         towards the mean. A `FewEntriesWarning` says where too few were observed.
         """
-        del y
         rows = self._rows(X, reset=True)
         settings, wanted = self._checked(rows)
         rows = weigh_rows(rows, sample_weight, self._run())
@@ -289,7 +288,6 @@ class SubspaceClustering(ClusterMixin, AnchorModel):
         DCAError
             As for `fit`.
         """
-        del y
         self.fit(X, sample_weight=sample_weight)
         if self._labels is not None:
             return self._labels
