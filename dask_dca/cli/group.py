@@ -11,7 +11,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, suppress
 from typing import Any, Final
 
 import click
@@ -178,7 +178,14 @@ def _error_line(error: Exception) -> str:
 def command_context() -> Iterator[None]:
     """Clean up on signals, print warnings as lines, and silence libraries."""
     context = click.get_current_context(silent=True)
-    with _cleanup_on_signals(), _silenced_libraries(), bounded_timeouts(), warnings.catch_warnings():
+    with (
+        open(os.devnull, "w") as nowhere,  # where standard error is closed, as by daemons
+        redirect_stderr(sys.stderr or nowhere),
+        _cleanup_on_signals(),
+        _silenced_libraries(),
+        bounded_timeouts(),
+        warnings.catch_warnings(),
+    ):
         warnings.showwarning = lambda message, *_, **__: _print_error(
             f"Warning: {_advice_for_file(' '.join(str(message).split()), context)}"
         )

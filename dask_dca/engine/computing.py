@@ -319,8 +319,9 @@ def announce(name: str) -> Iterator[None]:
 
 
 def is_interactive() -> bool:
-    """Whether standard error is a terminal or the output of a notebook's cell."""
-    return sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel.")
+    """Whether standard error is a terminal or the output of a notebook's cell; it is None where it is closed."""
+    out = sys.stderr
+    return bool(out) and (out.isatty() or type(out).__module__.startswith("ipykernel."))
 
 
 def show_progress(future: Any) -> None:

@@ -111,6 +111,16 @@ def test_progress_goes_to_standard_error(place):
         assert re.fullmatch(r"dca-transform done in [0-9.]+ s", end)
 
 
+def test_a_closed_standard_error(place, monkeypatch, capsys):
+    """As of daemons and pythonw: what would go there goes nowhere, and the library's own progress is no error."""
+    monkeypatch.setattr(sys, "stderr", None)
+    with pytest.raises(SystemExit) as end:
+        main(["fit", "nmf", "headless.csv", "-k", "3", "-o", "model.zarr"])
+    assert end.value.code == 0
+    assert "no header" not in capsys.readouterr().out
+    dca.NMF(3, verbose=True).fit(zarr.open("X.zarr"))
+
+
 BAD_FITS = {
     "path not there": (["gone.zarr"], "nothing at 'gone.zarr'"),
     "group without arrays": (["bare.zarr"], "no two-dimensional array"),
