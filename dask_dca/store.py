@@ -42,6 +42,7 @@ _RUNTIME_PARAMETERS: Final = ("checkpoint", "retries", "verbose")  # neither sav
 _START_PARAMETERS: Final = ("init", "means_init", "weights_init", "precisions_init")  # not saved
 _UNKNOWN_ROWS: Final = 2**62  # stands for the number of rows of the fit, which is not saved
 _RECORD_KEY: Final = "dask_dca"
+_ATTEMPTS: Final = 3  # to load a model that is replaced meanwhile
 
 
 def to_json(value: Any, name: str) -> Any:
@@ -261,6 +262,26 @@ def load_model(path: str | os.PathLike[str], **storage: Any) -> Any:
     dask_dca.store.save_model : Saves a model, with an example.
     """
     where = path_text(path)
+    for _ in range(_ATTEMPTS):
+        before = _folder_identity(where)
+        try:
+            return _load(where, storage)
+        except ModelFileError:
+            if _folder_identity(where) == before:
+                raise
+    return _load(where, storage)
+
+
+def _folder_identity(path: str) -> tuple[int, int] | None:
+    """Return what changes if a local model is replaced; None if there is none."""
+    try:
+        found = os.stat(local_path(path))
+    except (OSError, ValueError):
+        return None
+    return found.st_ino, found.st_mtime_ns  # another folder may get the same number later
+
+
+def _load(where: str, storage: dict[str, Any]) -> Any:
     with _model_file_errors(where):
         group = _open_group(where, storage)
         record = group.attrs.asdict().get(_RECORD_KEY)

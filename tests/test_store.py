@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dask_dca as dca
-from dask_dca import output
+from dask_dca import output, store
 from dask_dca.errors import DCAError, ModelFileError
 from dask_dca.store import load_model, save_model
 
@@ -183,7 +183,7 @@ def test_where_it_cannot_be_written(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["taken"]
 
 
-def test_a_model_is_replaced_where_it_is_said(tmp_path):
+def test_a_model_is_replaced_where_it_is_said(tmp_path, monkeypatch):
     model, X = fitted()
     place = str(tmp_path / "model.zarr")
     dca.NMF(2).fit(X).save(place)
@@ -191,6 +191,16 @@ def test_a_model_is_replaced_where_it_is_said(tmp_path):
         model.save(place)
     model.save(place, overwrite=True)
     assert load_model(place).n_components_ == model.n_components_ != 2
+
+    read, others = store._read_array, [dca.NMF(2).fit(X)]
+
+    def replaced(*args):
+        if others:
+            others.pop().save(place, overwrite=True)
+        return read(*args)
+
+    monkeypatch.setattr(store, "_read_array", replaced)
+    assert load_model(place).n_components_ == 2  # replaced while it was read
 
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt(), OSError(28, "No space left on device")])
