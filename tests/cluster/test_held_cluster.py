@@ -1,5 +1,6 @@
 """What learns on a sample runs on the workers: its data stay there, and outlive them."""
 
+import gc
 import os
 import pickle
 import signal
@@ -146,3 +147,20 @@ def test_an_interrupted_fit_leaves_the_cluster_nothing_to_do(client):
     while asked() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not asked(), kept
+
+
+@pytest.mark.filterwarnings("ignore::dask_dca.errors.MissingEntriesWarning", "ignore::dask_dca.errors.FewEntriesWarning")
+@pytest.mark.parametrize("model", [dca.GaussianMixture(2, max_iter=0), dca.GaussianHMM(2, max_iter=0)])
+def test_a_sample_that_lacks_entries_does_not_stay(cluster, client, model):
+    """The first sample, which was refused, goes at once, and not when Python next looks for cycles."""
+    incomplete = X[:200, :3].copy()
+    incomplete[::7, 1] = np.nan
+    gc.disable()
+    try:
+        model.fit(da.from_array(incomplete, chunks=(100, 3)))
+        deadline = time.monotonic() + 10
+        while cluster.scheduler.tasks and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not cluster.scheduler.tasks
+    finally:
+        gc.enable()

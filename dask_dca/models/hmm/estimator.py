@@ -276,7 +276,8 @@ class GaussianHMM(ChainModel):
             return self
         try:
             (found, k), missing = self._find(rows, edges, k, settings, run), False
-        except MissingEntriesError:
+        except MissingEntriesError as error:
+            error.with_traceback(None)  # as in `fit_observed`
             (found, k), missing = self._find(rows, edges, k, replace(settings, missing=True), run), True
         unobserved, n_observed = count_observed(rows, run) if missing else (0, rows.n_rows * rows.n_features)
         self._keep(found, edges, run)

@@ -83,7 +83,8 @@ def fit_observed(
     """Fit a mixture to rows with or without missing entries; parameters as for `fit_mixture`."""
     try:
         return Observed(fit_mixture(rows, n_components, settings, run, given), rows)
-    except MissingEntriesError:
+    except MissingEntriesError as error:
+        error.with_traceback(None)  # Dask keeps the error until it is collected, and its frames what the cluster holds
         return _fit_incomplete(rows, n_components, settings, run, given)
 
 
