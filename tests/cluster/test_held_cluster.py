@@ -149,7 +149,7 @@ def test_an_interrupted_fit_leaves_the_cluster_nothing_to_do(client):
     assert not asked(), kept
 
 
-@pytest.mark.filterwarnings("ignore::dask_dca.errors.MissingEntriesWarning", "ignore::dask_dca.errors.FewEntriesWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("model", [dca.GaussianMixture(2, max_iter=0), dca.GaussianHMM(2, max_iter=0)])
 def test_a_sample_that_lacks_entries_does_not_stay(cluster, client, model):
     """The first sample, which was refused, goes at once, and not when Python next looks for cycles."""
