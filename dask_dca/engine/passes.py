@@ -319,7 +319,8 @@ def _lazy_frames(rows: Rows, job: Pass[Any], state: Any, width: int, dtype: np.d
     import dask.array as da
 
     rows = rows.with_chunks()
-    graph, (keys,), token, below = block_tasks(rows, [job], state, None)
+    shared = rows.form.kind == "table"  # whose partitions are loaded once, for values and index
+    graph, (keys,), token, below = block_tasks(rows, [job], state, None, shared=shared)
     layer = f"dca-{job.name}-pass-{token}"
     graph |= {(layer, i, 0): Alias((layer, i, 0), key) for i, key in enumerate(keys)}
     whole, heights = HighLevelGraph.from_collections(layer, graph, below), np.diff(rows.offsets).tolist()

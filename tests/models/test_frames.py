@@ -65,10 +65,12 @@ def test_a_partition_is_loaded_once_for_values_and_index():
         return TABLE[15 * part : 15 * part + 15]
 
     data = dd.from_map(load, range(4), meta=TABLE[:0])
-    found = dca.NMF(2).fit(TABLE).transform(data)
-    loaded.clear()
-    assert found.compute(scheduler="sync").index.tolist() == TABLE.index.tolist()
-    assert len(loaded) == 4
+    kalman = dca.KalmanFilter(1).fit(TABLE)
+    for result in (dca.NMF(2).fit(TABLE).transform, kalman.predict, lambda X: kalman.smooth(X)[0]):
+        found = result(data)
+        loaded.clear()
+        assert found.compute(scheduler="sync").index.tolist() == TABLE.index.tolist()
+        assert len(loaded) == 4
 
 
 def test_divisions_and_empty_partitions_stay():
