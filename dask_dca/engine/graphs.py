@@ -91,14 +91,31 @@ def identity(value: T) -> T:
     return value
 
 
+def array_of_tasks(
+    graph: dict[Any, Any],
+    name: str,
+    chunks: tuple[tuple[int, ...], tuple[int, ...]],
+    dtype: Any,
+    below: Sequence[Any] = (),
+) -> Any:
+    """Make the Dask array whose chunks are the tasks (name, i, j) of a graph; below: collections that it refers to."""
+    import dask.array as da
+
+    whole = HighLevelGraph.from_collections(name, graph, below)
+    if not da.array_expr_enabled():
+        return da.Array(whole, name, chunks, dtype=dtype)
+    from_graph, _ = da.empty((0, 0)).__dask_postpersist__()
+    keys = [(name, i, j) for i in range(len(chunks[0])) for j in range(len(chunks[1]))]
+    return from_graph(dict(whole), np.empty((0, 0), dtype), chunks, keys, name)
+
+
 def array_of_parts(
     parts: Iterable[Delayed], counts: Sequence[int] | NDArray[np.int64], width: int, dtype: np.dtype[Any]
 ) -> Any:
     """Stack matrices as a Dask array, without copies; counts: number of rows of each."""
-    import dask.array as da
-
-    pairs = zip(parts, counts, strict=True)
-    return da.concatenate([da.from_delayed(part, (int(n), width), dtype=dtype) for part, n in pairs])
+    every, name = list(parts), f"dca-parts-{uuid.uuid4().hex}"
+    graph = {(name, i, 0): Alias((name, i, 0), part.key) for i, part in enumerate(every)}
+    return array_of_tasks(graph, name, (tuple(map(int, counts)), (width,)), dtype, every)
 
 
 def add_merge_tree(graph: dict[Any, Any], merge: Callable[[Sequence[Any]], Any], keys: list[Any], name: str) -> Any:
@@ -138,8 +155,6 @@ def as_dask(rows: Rows) -> Rows:
 
     Arrays of the same zarr array have the same name.
     """
-    import dask.array as da
-
     if rows.kind == "dask":
         return rows
     name = f"dca-load-{tokenize(rows.source, rows.offsets)}"
@@ -153,8 +168,7 @@ def as_dask(rows: Rows) -> Rows:
         for key in ((name, i, 0) for i in range(rows.n_blocks)):
             graph[key] = Task(key, run_task, reads, None, key[1], _data_producer=True)
     chunks = tuple(np.diff(rows.offsets).tolist()), (rows.n_features,)
-    array = da.Array(HighLevelGraph({name: graph}, {name: set()}), name, chunks, dtype=rows.dtype)
-    return replace(rows, source=array, kind="dask")
+    return replace(rows, source=array_of_tasks(graph, name, chunks, rows.dtype), kind="dask")
 
 
 def as_new_tasks(rows: Rows) -> Rows:
@@ -172,15 +186,12 @@ def with_weights(rows: Rows, job: Pass[T]) -> tuple[Rows, Pass[T]]:
         return rows, replace(
             job, block=partial(job.block, weights=rounded_weights(rows.weights.source, rows.weights.unit))
         )
-    import dask.array as da
-
     data = as_dask(rows).source
     column = rows.weights.source.rechunk((data.chunks[0], (1,)))
     name = f"dca-weighted-{tokenize(data.name, column.name)}"
     keys = [[*some, *last] for some, last in zip(data.__dask_keys__(), column.__dask_keys__(), strict=True)]
     graph = {(name, i, j): Alias((name, i, j), key) for i, some in enumerate(keys) for j, key in enumerate(some)}
-    whole = HighLevelGraph.from_collections(name, graph, dependencies=[data, column])
-    both = da.Array(whole, name, (data.chunks[0], (*data.chunks[1], 1)), dtype=np.dtype(np.float64))
+    both = array_of_tasks(graph, name, (data.chunks[0], (*data.chunks[1], 1)), np.dtype(np.float64), [data, column])
     # declared as float64, so that weights are not rounded; chunks of the data keep their dtype
     weighted = replace(rows, source=both, kind="dask", dtype=both.dtype)
     return weighted, replace(job, block=_Weighted(job.block, rows.weights.unit))
@@ -385,7 +396,7 @@ def _resolve_alias(graph: dict[Any, Any], key: Any) -> Any:
 
 def _optimized_graph(X: Any) -> tuple[dict[Any, Any], list[list[Any]]]:
     """Return the optimised graph of a Dask array, and its chunk keys as rows of columns."""
-    (optimized,) = dask.optimize(X)
+    (optimized,) = [X.optimize()] if hasattr(X, "expr") else dask.optimize(X)  # an array expression, or a graph
     loads, keys = dict(optimized.__dask_graph__()), optimized.__dask_keys__()
     if any(key not in loads for key in itertools.chain.from_iterable(keys)):  # persisted, so that chunks are futures
         loads, keys = dict(X.__dask_graph__()), X.__dask_keys__()

@@ -22,12 +22,20 @@ import numpy as np
 from dask.base import is_dask_collection
 from dask.delayed import Delayed, delayed
 from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import List, Task, TaskRef
+from dask.task_spec import Alias, List, Task, TaskRef
 
 from dask_dca.engine.advice import in_terms_of
 from dask_dca.engine.computing import compute_and_persist, compute_delayed, compute_with_state, task_threads
 from dask_dca.engine.entry import array_bytes, as_sent, run_task
-from dask_dca.engine.graphs import add_merge_tree, array_of_parts, as_dask, block_tasks, state_tasks, with_weights
+from dask_dca.engine.graphs import (
+    add_merge_tree,
+    array_of_parts,
+    array_of_tasks,
+    as_dask,
+    block_tasks,
+    state_tasks,
+    with_weights,
+)
 from dask_dca.engine.passes import Pass, Run, delayed_pass, run_pass, step
 from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.tiles import RowCounts, clip_rounding, require_finite, take_rows, tiles
@@ -332,13 +340,13 @@ def _persist_rows(rows: Rows, state: _State, blocks: Any, run: Run) -> Any:
     job = Pass("sample", _fetch_block, stack_parts)
     graph, (keys,), token, below = block_tasks(rows, [job], state, blocks, shared=run.lazy)
     layer = f"dca-{job.name}-pass-{token}"
-    whole = HighLevelGraph.from_collections(layer, graph, below)
     counts = np.diff(np.searchsorted(state.numbers, rows.offsets))[blocks]
     # number of rows of each task, which may bundle blocks
     counts = np.add.reduceat(counts, np.searchsorted(blocks, [number for _, number in keys]))
-    parts = (Delayed(key, whole, layer=layer) for key in keys)
-    kept = array_of_parts(parts, counts, rows.n_features, rows.output_dtype)
-    if run.lazy or kept.nbytes > _MAX_PERSISTED_BYTES:
+    graph |= {(layer, i, 0): Alias((layer, i, 0), key) for i, key in enumerate(keys)}
+    shape = tuple(counts.tolist()), (rows.n_features,)
+    kept = array_of_tasks(graph, layer, shape, rows.output_dtype, below)
+    if run.lazy or kept.size * kept.dtype.itemsize > _MAX_PERSISTED_BYTES:
         return kept
     # the state is in the graph, as in `hold_pass`
     return compute_with_state(None, lambda _: kept.persist(retries=run.retries), rows.source, job.name, run)

@@ -247,6 +247,12 @@ with dask.config.set(scheduler="synchronous"):
         model = dca.NMF(4).fit(x)
         assert bits(model) == whole
         np.testing.assert_allclose(model.transform(x).compute(), model.transform(X), atol=1e-6)
+    for x in (x.rechunk((50, 6)), x.map_blocks(abs, dtype=float)):
+        weight = np.arange(300) % 3
+        weighted = dca.NMF(4).fit(x, sample_weight=da.from_array(weight, chunks=90))
+        assert bits(weighted) == bits(dca.NMF(4).fit(X, sample_weight=weight))
+    chain = dca.GaussianHMM(2, max_iter=0).fit(X)
+    np.testing.assert_array_equal(chain.predict(x).compute(), chain.predict(X))
 """
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     env = {**os.environ, "DASK_ARRAY__QUERY_PLANNING": "True", "PYTHONPATH": path}
