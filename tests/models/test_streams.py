@@ -177,8 +177,11 @@ def test_a_sequence_that_grew_is_none_of_its_own():
 def test_two_sites_that_went_on_from_one_model_are_one(name):
     start, parts = streamed(name, 1), [batch(name, seed) for seed in (1, 2)]
     here, there = (see(deepcopy(start), name, part) for part in parts)
+    if hasattr(here, "burn_in_"):
+        here.burn_in_, there.burn_in_ = 16, 64
     before = fitted_bytes(here), fitted_bytes(there)
     both = dca.merge(here, there)
+    assert getattr(both, "burn_in_", 64) == 64
     together = see(deepcopy(start), name, np.concatenate(parts))
     for parameter in MODELS[name][3]:
         atol = 1e-5 if name == "categorical" else 1e-7  # whose sites have looked again with parameters of their own

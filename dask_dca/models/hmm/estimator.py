@@ -301,6 +301,11 @@ class GaussianHMM(ChainModel):
         self.burn_in_ = measure_chain_burn_in(self, rows, edges, self._run())  # of a sample, which is no pass
         return chain_e_step(self, rows, edges, run)
 
+    def _merged(self, other: Self) -> Self:
+        found = super()._merged(other)
+        found.burn_in_ = max(self.burn_in_, other.burn_in_) if self.burn_in_ and other.burn_in_ else 0
+        return found
+
     def _batch_m_step(self, sums: dict[str, Floats]) -> None:
         chain_m_step(self, sums)
 
