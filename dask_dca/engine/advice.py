@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dask_dca.engine.cubes import Cube
+from dask_dca.engine.cubes import Cube, likely_features
 from dask_dca.engine.files import reader_of
 from dask_dca.engine.stores import CsrGroup, is_a, open_array
 from dask_dca.engine.tables import is_foreign_table, is_number, is_table
@@ -280,18 +280,18 @@ def _advice_for_objects(X: Any) -> str:
     return "list(X), a list of rows or of sequences"
 
 
-def refuse_shape(shape: tuple[int, ...], reshape: str = "X.reshape{}") -> None:
-    """Refuse data that are not two-dimensional; reshape: template of the line that reshapes them."""
+def refuse_shape(shape: tuple[int, ...], reshape: str = "X.reshape{}", dims: Sequence[str] | None = None) -> None:
+    """Refuse data that are not two-dimensional; reshape: template of the line that reshapes them; dims: their names."""
     if len(shape) < 2:
         hint = (
             "pass a matrix of shape (n_rows, n_features)",
             f"Reshape your data: {reshape.format((-1, 1))} for one feature, {reshape.format((1, -1))} for one row",
         )[len(shape)]
     else:
-        n, m, *_, p = shape
+        (n, m, *_, p), features = shape, likely_features(dims or range(len(shape)))
         hint = (
             f"Reshape your data: pass {reshape.format((-1, p))}, of a zarr array "
-            f"dask.array.from_zarr(X).reshape(-1, {p}), in a command --features {len(shape) - 1}; of {n} sequences of "
+            f"dask.array.from_zarr(X).reshape(-1, {p}), in a command --features {features}; of {n} sequences of "
             f"{m} frames pass lengths=[{m}] * {n} too"
         )
     kind = "scalar" if not shape else f"{len(shape)}-D array"

@@ -149,8 +149,13 @@ def _is_stacked(X: Any, dimension: Any) -> bool:
 def _shape_hint(X: Any) -> str:
     if X.ndim < 2:
         return "Reshape your data: X.expand_dims('feature', axis=-1) for one feature, X.expand_dims('row') for one row"
-    likely = [*X.dims[-1:], *(name for name in X.dims if name not in _PLACES)][-1]
+    likely = likely_features(X.dims)
     return f"Say which dimension the features are: pass dask_dca.Cube(X, features={likely!r}); all others are rows"
+
+
+def likely_features(dims: Sequence[Any]) -> Any:
+    """Guess the dimension of the features: the last one that is no place or time."""
+    return [*dims[-1:], *(name for name in dims if name not in _PLACES)][-1]
 
 
 def distinct_names(names: Sequence[Any], taken: Sequence[Any] = ()) -> tuple[Any, ...]:

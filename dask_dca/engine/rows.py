@@ -258,7 +258,7 @@ def _count_error(block_id: tuple[int, int], what: str) -> str:
 
 def _from_zarr(X: Any, names: NDArray[np.object_] | None) -> Rows:
     if X.ndim != 2:
-        refuse_shape(X.shape)
+        refuse_shape(X.shape, dims=getattr(X.metadata, "dimension_names", None))
     n, p = X.shape
     chunk, row_bytes = int((X.shards or X.chunks)[0]), p * X.dtype.itemsize  # rows read at once, and their size
     if isinstance(X, CsrGroup):

@@ -58,6 +58,8 @@ def as_edges(lengths: Any, n_rows: int) -> Numbers:
     found = np.atleast_1d(np.asarray(array_per_row("lengths", lengths)))
     if found.ndim != 1 or found.dtype.kind not in "iu" or (found < 0).any():
         msg = f"lengths must be non-negative integers, one per sequence; received {lengths!r:.80}"
+        if found.dtype.kind == "f" and (found % 1 == 0).all():
+            msg += "; pass lengths=numpy.asarray(lengths, dtype=int)"
         raise InvalidInputError(msg)
     total = int(found.sum()) if found.max(initial=0) <= n_rows else sum(found.tolist())  # no overflow
     if total != n_rows:

@@ -27,7 +27,7 @@ from dask_dca.models.attributes import COMMON
 from dask_dca.models.describe import plain_fact
 from dask_dca.models.fitted import Attribute
 from dask_dca.models.foreign import KeywordAdvice
-from dask_dca.models.labelled import as_dataset, check_features, cube_of, keep_features
+from dask_dca.models.labelled import as_dataset, check_features, cube_of, keep_features, or_groups
 
 _NEUTRAL_PARAMETERS: Final = ("checkpoint", "retries", "verbose")  # parameters that don't change the result
 FITTED_NAMES: Final = "_names_of_fit"  # attribute that holds the names of the attributes that the last fit set
@@ -140,7 +140,7 @@ def _validate(model: Any, X: Any, *, reset: bool) -> None:
             kinds = " and ".join(dict.fromkeys(type(name).__name__ for name in X.columns))
             message = f"the columns of X are called by {kinds}, and names are texts; pass X.rename(columns=str)"
         elif "names" in message and "now missing" not in message:
-            message += "\nSelect them in the same order: X[model.feature_names_in_]"
+            message += f"\nSelect them in the same order: X[model.feature_names_in_]{or_groups(model, X.columns)}"
         raise InvalidInputError(message) from error
 
 

@@ -7,6 +7,8 @@ import functools
 from collections.abc import Callable, Container
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
+import numpy as np
+
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
@@ -179,9 +181,11 @@ class KeywordAdvice:
             if name not in known:
                 raise TypeError(advice_on(cls.__name__, name, known))
         code = cls.__init__.__code__
-        if len(args) >= code.co_argcount:
+        kalman = cls.__name__ == "KalmanFilter"
+        if len(args) >= code.co_argcount or (kalman and np.ndim(args) > 1):
             places = ", ".join(code.co_varnames[1 : code.co_argcount])
-            advice = _KNOWN_FILTER if cls.__name__ == "KalmanFilter" else "give the others by name"
-            msg = f"{cls.__name__} takes {places} by position, and received {len(args)} values; {advice}"
+            advice = _KNOWN_FILTER if kalman else "give the others by name"
+            received = f"{len(args)} values" if len(args) > 1 else "a matrix"
+            msg = f"{cls.__name__} takes {places} by position, and received {received}; {advice}"
             raise TypeError(msg)
         return super().__new__(cls)

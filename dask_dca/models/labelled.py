@@ -43,6 +43,20 @@ def cube_of(model: Any, X: Any) -> Any:
     return as_cube(X, getattr(model, "feature_dim_in_", None), getattr(model, "time_dim_in_", None))
 
 
+def or_groups(model: Any, given: Any) -> str:
+    """Advice to pass the one column that the fit did not have as ids of sequences; empty for models without these."""
+    others = [name for name in given if name not in model.feature_names_in_]
+    ids = len(others) == 1 and hasattr(model, "n_sequences_")
+    return f"; or pass groups={others[0]!r}, if it holds the ids of sequences" if ids else ""
+
+
+def _choice_of_features(labels: Labels | None) -> str:
+    """Line that selects the features of the fit."""
+    if labels is not None:
+        return f"X.sel({labels.feature_name}=model.feature_names_in_), the labelled data themselves"
+    return "X[model.feature_names_in_] of a table, X[:, model.feature_names_in_] of an AnnData"
+
+
 def check_features(model: Any, rows: Rows) -> None:
     """Check that the features of data are those of the fit.
 
@@ -59,20 +73,19 @@ def check_features(model: Any, rows: Rows) -> None:
     if labels is not None and labels.feature_name != dim and sorted(map(str, labels.features)) == sorted(own):
         msg = f"the features of the fit are along {dim}, in this order; pass X itself, which the model puts in order"
         raise InvalidInputError(msg)
+    names, given = getattr(model, "feature_names_in_", None), rows.feature_names
     if rows.n_features != model.n_features_in_:
         msg = (
             f"X has {rows.n_features} features, but {type(model).__name__} is expecting "
             f"{model.n_features_in_} features as input"
         )
+        if names is not None and given is not None and set(names) <= set(given):
+            msg += f"; select them: {_choice_of_features(labels)}{or_groups(model, given)}"
         raise InvalidInputError(msg)
-    names, given = getattr(model, "feature_names_in_", None), rows.feature_names
     if names is not None and given is not None and (at := np.flatnonzero(names != given)).size:
-        chosen = "X[model.feature_names_in_] of a table, X[:, model.feature_names_in_] of an AnnData"
-        if labels is not None:
-            chosen = f"X.sel({labels.feature_name}=model.feature_names_in_), the labelled data themselves"
         msg = (
             f"the feature names should match those of the fit: feature {at[0]} is {given[at[0]]!r} and was "
-            f"{names[at[0]]!r}; select them in the same order: {chosen}"
+            f"{names[at[0]]!r}; select them in the same order: {_choice_of_features(labels)}"
         )
         raise InvalidInputError(msg)
     values, found = getattr(model, "feature_values_in_", None), None if labels is None else labels.feature_values

@@ -18,7 +18,7 @@ from dask_dca.engine.rows import Rows, as_rows
 from dask_dca.engine.sequences import as_edges
 from dask_dca.engine.stores import is_a
 from dask_dca.engine.tables import to_pandas_table
-from dask_dca.errors import MARK, InvalidInputError, InvalidParameterError, SequenceWarning, warn
+from dask_dca.errors import MARK, InvalidInputError, InvalidParameterError, NotNumbersError, SequenceWarning, warn
 from dask_dca.models.base import AnchorModel
 
 
@@ -90,7 +90,13 @@ class SequenceModel(AnchorModel):
     def _rows(self, X: Any, *, reset: bool) -> Rows:
         """Convert matrices, one per sequence, or a cube of sequences of equal length, to the rows of all of them."""
         joined, lengths = join_sequences(X)
-        rows = super()._rows(joined, reset=reset)
+        try:
+            rows = super()._rows(joined, reset=reset)
+        except NotNumbersError as error:
+            if not hasattr(X, "columns"):
+                raise
+            msg = f"{error}; if a column holds the ids of sequences, pass its name as groups="
+            raise NotNumbersError(msg) from error
         labels = rows.labels if isinstance(rows.labels, Labels) else None
         time = None if labels is None else str(labels.rows[-1])
         if reset:

@@ -45,6 +45,11 @@ def done(*arguments):
     return result
 
 
+def test_the_dimension_that_is_asked_for_is_named(folder):
+    for data, name in (("cube.npy", "2"), ("named.zarr", "band"), ("turned.zarr", "band")):
+        assert f"in a command --features {name};" in run("fit", "nmf", data, "-k", 2, "-o", "model.zarr").output
+
+
 FILES = {"cube.npy": "2", "named.zarr": "band", "maps.zarr": "variable"}
 
 

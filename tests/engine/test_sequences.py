@@ -166,7 +166,13 @@ def test_a_cut_depends_on_lengths_alone_and_short_sequences_are_not_padded():
 
 @pytest.mark.parametrize(
     ("lengths", "words"),
-    [([3, 3], "add up to 6"), ([7, -1], "non-negative"), ([2.5, 3.5], "integers"), ([[3, 3]], "one per sequence")],
+    [
+        ([3, 3], "add up to 6"),
+        ([7, -1], "non-negative"),
+        ([2.5, 3.5], r"integers, one per sequence; received \[2.5, 3.5\]$"),
+        ([3.0, 4.0], r"pass lengths=numpy.asarray\(lengths, dtype=int\)"),
+        ([[3, 3]], "one per sequence"),
+    ],
 )
 def test_lengths_that_can_not_be(lengths, words):
     with pytest.raises(InvalidInputError, match=words):

@@ -58,6 +58,8 @@ def test_pykalmans_keywords_of_methods_are_answered(method, theirs):
 def test_values_by_position_are_answered():
     with pytest.raises(TypeError, match=r"takes n_dim_state by position, and received 2 values; use .*from_parameters"):
         dca.KalmanFilter([[1.0]], [[1.0]])
+    with pytest.raises(TypeError, match=r"takes n_dim_state by position, and received a matrix; use .*from_parameters"):
+        dca.KalmanFilter(np.eye(2))
     with pytest.raises(TypeError, match=r"takes n_components, covariance_type by position, .* give the others by name"):
         dca.GaussianMixture(3, "full", 1e-3)
 

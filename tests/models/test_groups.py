@@ -92,7 +92,13 @@ def test_ids_that_are_none_are_refused(given, groups, message):
 def test_the_advice_helps():
     shuffled = np.roll(IDS, 10)
     order = np.argsort(shuffled, kind="stable")
-    assert dca.GaussianHMM(2, max_iter=0).fit(X[order], groups=shuffled[order]).n_sequences_ == 4
+    model = dca.GaussianHMM(2, max_iter=0).fit(X[order], groups=shuffled[order])
+    assert model.n_sequences_ == 4
+    model.fit(TABLE)
+    for ids, words in ((IDS, "pass its name as groups="), (FORMS["numbers"][1], "or pass groups='run', if it holds")):
+        for table in (TABLE.assign(run=ids), dd.from_pandas(TABLE.assign(run=ids), npartitions=2)):
+            with pytest.raises(InvalidInputError, match=words):
+                model.predict(table)
 
 
 def test_both_are_refused():
