@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +18,16 @@ import dask_dca
 from dask_dca._registry import MODELS
 from dask_dca.anchoring.parameters import check_count
 from dask_dca.cli.clusters import Cluster, connected
-from dask_dca.cli.results import OpenedCube, check_result, cube_of_model, file_ending, open_cube, row_result, write_file
+from dask_dca.cli.results import (
+    OpenedCube,
+    check_result,
+    create_maps,
+    cube_of_model,
+    file_ending,
+    open_cube,
+    row_result,
+    write_file,
+)
 from dask_dca.engine.advice import refuse_other_names
 from dask_dca.engine.computing import announce, is_interactive, killed_worker_error, result_of
 from dask_dca.engine.cubes import column_names, distinct_names
@@ -194,8 +204,10 @@ def deliver(
         return
     dims = ("row",) if cube is None else cube.dims
     result, dims = result if cube is None else cube.unstacked(result), (*dims, *distinct_names([part], dims))
+    coordinates = {} if cube is None else cube.coordinates
     with atomic_output(out, overwrite=overwrite) as place, connected(cluster) as client, line:
-        _write_zarr(result, place, client, about, dims, progress=progress)
+        make = partial(create_maps, place, str(about["what"]), coordinates, dimension_names=dims, attributes=about)
+        _write_zarr(result, make, client, progress=progress)
 
 
 def score(
@@ -267,18 +279,13 @@ def match_names(model: Any, model_path: str, given: Data, cube: OpenedCube | Non
     refuse_other_names(getattr(model, "feature_names_in_", None), own, data, "the model", line)
 
 
-def _write_zarr(
-    result: Any, place: str, client: Any, about: dict[str, Any], dims: tuple[str, ...], *, progress: bool
-) -> None:
-    import zarr
-
+def _write_zarr(result: Any, make: Callable[..., Any], client: Any, *, progress: bool) -> None:
+    """Write a result to a zarr array; make: creates it."""
     chunked = not isinstance(result, np.ndarray)
     chunks = (
         tuple(max(1, *sizes) for sizes in result.chunks) if chunked else tuple(max(1, size) for size in result.shape)
     )
-    target = zarr.create_array(
-        place, shape=result.shape, chunks=chunks, dtype=result.dtype, dimension_names=dims, attributes=about
-    )
+    target = make(shape=result.shape, chunks=chunks, dtype=result.dtype)
     if not chunked:
         target[...] = result
         return

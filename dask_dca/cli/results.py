@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -117,6 +118,7 @@ class OpenedCube:
     dims: tuple[str, ...]
     sizes: tuple[int, ...]
     features: tuple[str, ...]  # dimensions of the features
+    coordinates: Mapping[str, Any] = field(default_factory=dict)  # zarr arrays with those of the rows
 
     @property
     def lengths(self) -> tuple[int, ...] | None:
@@ -160,7 +162,8 @@ def open_cube(path: str, array: str | None, features: str, time: str | None = No
     names = list(found) if stacked and dims[axes[0]] == VARIABLE else _coordinate_names(group, dims[axes[0]], width)
     names = names if len(axes) == 1 else None
     data = Data(cube.reshape(math.prod(sizes), width), names)
-    return OpenedCube(data, tuple(dims[axis] for axis in rest), sizes, tuple(dims[axis] for axis in axes))
+    rows = tuple(dims[axis] for axis in rest)
+    return OpenedCube(data, rows, sizes, tuple(dims[axis] for axis in axes), _coordinates(group, found, rows))
 
 
 def cube_of_model(path: str, array: str | None, model: Any) -> OpenedCube | None:
@@ -252,6 +255,34 @@ def _coordinate_names(group: Any, dim: str, width: int) -> list[str] | None:
     if named is None or named.ndim != 1 or named.shape != (width,):
         return None
     return [str(value) for value in np.asarray(named[...]).tolist()]
+
+
+def _coordinates(group: Any, found: Mapping[str, Any], dims: tuple[str, ...]) -> dict[str, Any]:
+    """Find the coordinates of the rows in a group as xarray writes them."""
+    if group is None:
+        return {}
+    further = " ".join(str(one.attrs.get("coordinates", "")) for one in (group, *found.values())).split()
+    arrays = {name: group.get(name) for name in dict.fromkeys((*dims, *further))}
+    return {name: one for name, one in arrays.items() if one is not None and set(_dims_of(one)) <= set(dims)}
+
+
+def create_maps(place: str, name: str, coordinates: Mapping[str, Any], **array: Any) -> Any:
+    """Create a zarr array; if there are coordinates, under this name in a group that xarray opens."""
+    import zarr
+
+    if not coordinates:
+        return zarr.create_array(place, **array)
+    array["attributes"] = array["attributes"] | {"coordinates": " ".join(coordinates)}
+    with warnings.catch_warnings():  # of what is not in zarr's specification yet: consolidated metadata, texts
+        warnings.simplefilter("ignore")
+        group = zarr.create_group(place)
+        target = group.create_array(name, **array)
+        for key, one in coordinates.items():
+            own = {word: value for word, value in one.attrs.items() if word != "_ARRAY_DIMENSIONS"}
+            about = {"fill_value": one.fill_value, "dimension_names": _dims_of(one), "attributes": own}
+            group.create_array(key, data=one[...], **about)
+        zarr.consolidate_metadata(place)
+    return target
 
 
 def _axis(path: str, dims: tuple[str, ...], features: str) -> int:

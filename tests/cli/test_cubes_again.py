@@ -1,6 +1,7 @@
 """Commands on a model of a cube: what its features are along is remembered; and columns have one name everywhere."""
 
 import re
+import warnings
 
 import dask
 import dask.dataframe as dd
@@ -91,6 +92,23 @@ def test_models_of_python_and_of_commands_know_the_same(folder):
     np.testing.assert_array_equal(zarr.open_array("maps_of.zarr", mode="r")[:], maps.values)
     done("fit", "nmf", "cube.npy", "-k", 2, "--features", -1, "-o", "unnamed.zarr")
     assert dca.load_model("unnamed.zarr").to_xarray().components.dims == ("component", "feature")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_coordinates_of_a_cube_come_with_its_maps(folder, version):
+    times, places = (
+        np.datetime64("2024-01-01", "ns") + np.arange(6) * np.timedelta64(1, "D"),
+        np.arange(60).reshape(6, 10),
+    )
+    along = {"t": times, "x": [f"x{i}" for i in range(10)], "lon": (("t", "x"), places), "band": list("abcd"), "run": 3}
+    cube = xr.DataArray(CUBE, dims=("t", "x", "band"), coords=along, name="v")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of zarr, on texts
+        cube.to_dataset().to_zarr("scene.zarr", zarr_format=version)
+    done("fit", "nmf", "scene.zarr", "--array", "v", "--features", "band", "-k", 2, "-o", "model.zarr")
+    done("transform", "model.zarr", "scene.zarr", "--array", "v", "-o", "maps_of.zarr")
+    wanted = dca.load_model("model.zarr").transform(cube).drop_vars("anchor")
+    xr.testing.assert_equal(xr.open_zarr("maps_of.zarr").transform.load(), wanted)
 
 
 def test_sequences_of_a_cube_are_sequences_as_in_python(folder):
