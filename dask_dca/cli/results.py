@@ -280,7 +280,7 @@ def create_maps(place: str, name: str, coordinates: Mapping[str, Any], **array: 
         for key, one in coordinates.items():
             own = {word: value for word, value in one.attrs.items() if word != "_ARRAY_DIMENSIONS"}
             about = {"fill_value": one.fill_value, "dimension_names": _dims_of(one), "attributes": own}
-            group.create_array(key, data=one[...], **about)
+            group.create_array(key, data=np.asarray(one[...]), **about)
         zarr.consolidate_metadata(place)
     return target
 

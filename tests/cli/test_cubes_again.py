@@ -100,7 +100,8 @@ def test_coordinates_of_a_cube_come_with_its_maps(folder, version):
         np.datetime64("2024-01-01", "ns") + np.arange(6) * np.timedelta64(1, "D"),
         np.arange(60).reshape(6, 10),
     )
-    along = {"t": times, "x": [f"x{i}" for i in range(10)], "lon": (("t", "x"), places), "band": list("abcd"), "run": 3}
+    names = np.array([f"x{i}" for i in range(10)], dtype=object)
+    along = {"t": times, "x": names, "lon": (("t", "x"), places), "band": list("abcd"), "run": "r3"}
     cube = xr.DataArray(CUBE, dims=("t", "x", "band"), coords=along, name="v")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of zarr, on texts
