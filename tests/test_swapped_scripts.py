@@ -113,6 +113,8 @@ def test_attributes_of_neighbours_are_answered():
     model = dask_dca.KalmanFilter.from_parameters(np.eye(2), np.eye(2), np.eye(2), np.eye(2))
     with pytest.raises(AttributeError, match=r"'transition_covariance'; fitted .* transition_covariance_"):
         _ = model.transition_covariance
+    with pytest.raises(AttributeError, match=r"'transition_offsets'; states have none: observation_offsets_ holds"):
+        _ = model.transition_offsets
     with pytest.raises(AttributeError, match=r"'NMF' object has no attribute 'nothing'$"):
         _ = dask_dca.NMF().nothing
     with pytest.raises(AttributeError, match=r"'GMM'; it has NMF, .* GaussianMixture"):

@@ -145,10 +145,13 @@ _ATTRIBUTES: Final = {
         "show_topic": "use top_words()",
         "log_perplexity": "use perplexity(X)",
         "update": "use partial_fit(X)",
+        "random_state_": "use random_state",
     },
     "KalmanFilter": {
         "smooth_sample": "use smooth(X) and sample(n)",
         "n_dim_obs": "use n_features_in_",
+        "em_vars": "use params",
+        "transition_offsets": "states have none: observation_offsets_ holds the mean of each channel",
     },
 }
 

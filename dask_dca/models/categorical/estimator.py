@@ -48,7 +48,8 @@ class CategoricalHMM(ChainModel):
     n_components : int, default 1
         Number of states k.
     n_features : int, optional
-        Number of symbols v, at most 5,000; one more than the greatest in the data if None.
+        Number of symbols v, at most 5,000; one more than the greatest in the data if None. A fit leaves it as it is;
+        `n_symbols_` is what hmmlearn sets it to.
     n_iter : int, optional
         Another name of `max_iter`, which hmmlearn uses; with both, other than by default, they must be the same.
     tol : float, default 1e-5
