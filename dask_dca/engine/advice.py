@@ -73,6 +73,7 @@ class Form:
 
     kind: str = "array"
     first: str = ""  # expression that turns X into data of this kind
+    labels: bool = False  # whether X is a labelled cube, so that lines that change its entries keep its labels
     parts: bool = False  # whether X is a list of such data
     missing: str = ""  # advice on NaN instead, if no row can be left out
     infinite: str = ""  # likewise on infinity
@@ -94,6 +95,8 @@ class Form:
     def _line(self, found: re.Match[str]) -> str:
         if self.parts and found[0] == FILL:
             return _FILL_PARTS
+        if self.labels and found[0] != DROP and not found[1]:
+            return _KINDS["labelled"].get(found[0], found[0])
         line = _KINDS.get(self.kind, {}).get(found[0], found[0])
         if self.kind == "table" and found[1]:
             line = f"X = X.drop(columns=X.columns[{found[1]}])"

@@ -343,7 +343,7 @@ class AnchorModel(KeywordAdvice, BaseEstimator):
         given = cube_of(self, X)
         if isinstance(X, Cube) or not isinstance(given, Cube):
             return form or form_of(X)
-        return replace(form_of(given), first=f"dask_dca.Cube(X, {given.labels.features}).matrix")
+        return replace(form_of(given), first=f"dask_dca.Cube(X, {given.labels.features}).matrix", labels=True)
 
     def _part_labels(self) -> dict[str, Any]:
         """Coordinates of the parts in results with named dimensions: the row numbers of the anchors."""

@@ -60,7 +60,10 @@ def test_sequences_of_one_length_are_taken_as_they_are():
 def test_named_dimensions_are_those_of_a_cube():
     cube = xr.DataArray(CUBE, dims=("y", "x", "band"))
     found = advised(dca.NMF(3).fit, cube, r"pass (dask_dca\.Cube\(.*?\))")
-    assert bits(dca.NMF(3).fit(found)) == bits(dca.NMF(3).fit(X))
+    model = dca.NMF(3).fit(found)
+    assert bits(model) == bits(dca.NMF(3).fit(X))
+    kept = advised(model.transform, cube.where(cube > 0.1, -1.0), r"for example X = (X\.clip\(0\))$")
+    assert model.transform(kept).dims == ("y", "x", "component")
 
 
 @pytest.mark.parametrize(
