@@ -227,7 +227,7 @@ def test_a_cluster_that_is_restarted_in_a_pass_ends_the_fit_with_a_clear_error(d
 
 
 def test_bad_entries_name_their_place_from_a_worker(client, data):
-    """user-reports 46: the row and column of the whole matrix, not of a block."""
+    """The row and column of the whole matrix, not of a block (priyankshah7/hypers #90)."""
     X = data[0].copy()
     X[4321, 7] = np.inf
     with pytest.raises(NotFiniteError, match="infinity: row 4321, column 7"):
@@ -235,7 +235,7 @@ def test_bad_entries_name_their_place_from_a_worker(client, data):
 
 
 def test_tasks_have_names_that_people_can_read(cluster, client, data):
-    """user-reports 77: the dashboard shows what is done."""
+    """The dashboard shows what is done (dask/distributed #2973, dask #10642)."""
     dca.NMF(5).fit(da.from_array(data[0], chunks=(3000, 17)))
     with patch("dask_dca.anchoring.preprocess._MAX_MOMENT_FEATURES", 1):
         model = dca.NMF(5).fit(da.from_array(data[0], chunks=(3000, 17)))
@@ -246,7 +246,7 @@ def test_tasks_have_names_that_people_can_read(cluster, client, data):
 
 
 def test_repeated_fits_leave_nothing_on_the_scheduler(cluster, client, data):
-    """user-reports 12: no graph, result or array stays behind."""
+    """No graph, result or array stays behind (dask/dask #6833)."""
     for _ in range(3):
         dca.NMF(5).fit(da.from_array(data[0], chunks=(1500, 17)))
     deadline = time.monotonic() + 10
@@ -256,7 +256,7 @@ def test_repeated_fits_leave_nothing_on_the_scheduler(cluster, client, data):
 
 
 def test_no_graph_is_called_large(client, tmp_path):
-    """user-reports 13: also with many planes, wide data and stored arrays."""
+    """Also with many planes, wide data and stored arrays (dask/dask #11562)."""
     X, _ = planted(800, 1500, 20, dtype=np.float32)
     stored = zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(200, 1500))
     with warnings.catch_warnings():
@@ -265,7 +265,7 @@ def test_no_graph_is_called_large(client, tmp_path):
 
 
 def test_the_active_client_is_used_and_not_kept(cluster, client, data):
-    """user-reports 15, 68, 70: no scheduler beside the client's; the fitted model is small and plain."""
+    """No scheduler beside the client's; the fitted model is small and plain (radio-astro-tools/spectral-cube #921)."""
     where = []
 
     def spy(block):
@@ -307,7 +307,7 @@ def test_a_stored_array_is_read_by_the_workers(client, data, tmp_path, monkeypat
 
 
 def test_progress_is_shown_with_a_distributed_scheduler(client, data, capsys):
-    """user-reports 76: on standard error, pass by pass."""
+    """On standard error, pass by pass (malariagen-data-python #612, mne-bids-pipeline PR #647)."""
     model = dca.NMF(5, verbose=True).fit(da.from_array(data[0], chunks=(1000, 17)))
     out, err = capsys.readouterr()
     assert not out

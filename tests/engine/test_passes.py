@@ -96,7 +96,7 @@ def test_loads_keep_the_annotations_that_they_were_made_with(job):
 
 @pytest.mark.parametrize("kind", ["zarr", "dask"])
 def test_transform_of_chunked_data_computes_nothing(hundreds, monkeypatch, kind):
-    """user-reports 16: what has the size of the data stays lazy."""
+    """What has the size of the data stays lazy (dask/dask #11997)."""
     model = dca.NMF(4).fit(hundreds[0])
     with raise_if_dask_computes():
         found = model.transform(forms(hundreds, monkeypatch)[kind])
@@ -126,7 +126,7 @@ def test_a_fit_on_hundreds_of_blocks_sends_small_graphs(hundreds, monkeypatch, c
 
 
 def test_a_graph_does_not_grow_with_the_data_or_the_planes(tmp_path, computes):
-    """user-reports 12, 13: neither rows nor planes are embedded."""
+    """Neither rows nor planes are embedded (dask/dask #6833, dask/dask #11562)."""
     X, _ = planted(2000, 400, 4)
     stored = zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(100, 400))
     dca.find_anchors(stored, 4, n_subproblems=5000)
@@ -176,7 +176,7 @@ def test_the_merge_tree_keeps_the_order_and_every_block(n_blocks):
     graph = dict(value.__dask_graph__())
     assert [start for start, _ in value.compute(scheduler="synchronous")] == list(range(n_blocks))
     merges = [key for key in graph if str(key[0]).startswith("dca-merge")]
-    assert len(merges) <= n_blocks // 7 + 4  # bounded fan-in: user-reports 10
+    assert len(merges) <= n_blocks // 7 + 4  # bounded fan-in (dask/dask #3584)
 
 
 def test_only_the_blocks_asked_for_are_loaded():

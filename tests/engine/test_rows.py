@@ -86,7 +86,7 @@ def _stored(folder):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_accepted_form_gives_the_same_rows_and_anchors(form, tmp_path):
-    """user-reports 2, 5, 6, 28: feature chunks, frames, sparse blocks."""
+    """Feature chunks, frames, sparse blocks (dask/dask-ml #731, dask/dask-ml #542)."""
     given = FORMS[form](tmp_path)
     rows = as_rows(given)
     assert (rows.n_rows, rows.n_features, rows.dtype) == (120, 6, np.float64)
@@ -115,7 +115,7 @@ def test_taking_an_array_reads_nothing(tmp_path):
 
 @pytest.mark.parametrize("chunks", [(25, 6), (25, 2), (1, 6)])
 def test_unknown_chunk_sizes_cost_a_pass_and_a_warning(chunks):
-    """user-reports 4: ids need lengths, so they are counted once, and the warning has the line that avoids it."""
+    """Ids need lengths, so they are counted once, and the warning has the line that avoids it."""
     given = unknown(X, chunks)
     with pytest.warns(PerformanceWarning, match=r"compute_chunk_sizes\(\)"):
         rows = as_rows(given)
@@ -170,7 +170,7 @@ def test_filtered_blocks_may_be_empty():
     ],
 )
 def test_dtypes_are_accepted_and_floating_ones_kept(dtype, out):
-    """user-reports 49: results have the precision of the data."""
+    """Results have the precision of the data (scikit-learn #11000, scikit-learn PR #16280)."""
     rng = np.random.default_rng(0)
     rays = np.eye(3, 6).repeat(2, axis=1)[:, :6] > 0
     mixed = rng.integers(1, 3, (50, 3)) @ rays.astype(int)

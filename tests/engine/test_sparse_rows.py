@@ -135,7 +135,7 @@ def test_blocks_of_counts_are_canonical_and_the_input_is_kept():
 
 @pytest.mark.filterwarnings("ignore::dask_dca.errors.FewerAnchorsWarning")
 def test_nothing_is_densified(monkeypatch):
-    """A block of documents x words must never become dense: user-reports 19 and 28."""
+    """A block of documents x words must never become dense (scikit-learn #13138)."""
     wide = sparse.random_array((400, 5000), density=0.01, format="csr", rng=0)
     wide.data = np.ceil(wide.data * 3)
     blocks = (

@@ -49,7 +49,7 @@ def refused(error, match, function, *args, **kwargs):
 @METHODS
 @IN_ANY_FORM
 def test_fewer_rows_than_anchors(method, form, tmp_path):
-    """user-reports 11."""
+    """Reported as NVIDIA/cuml #6643."""
     given = FORMS[form](X[:4], tmp_path)
     refused(
         InvalidParameterError,
@@ -154,7 +154,7 @@ def test_ragged_lists():
     ("value", "what", "nonnegative"), [(np.nan, "NaN", True), (np.inf, "infinity", False), (-np.inf, "infinity", True)]
 )
 def test_entries_that_are_not_finite_are_named_by_row_and_column(method, form, value, what, nonnegative, tmp_path):
-    """user-reports 38, 46: a check in every block; the place is that of the whole matrix."""
+    """A check in every block; the place is that of the whole matrix (scikit-learn #8447, scikit-learn #25229)."""
     Z = X.copy()
     Z[77, 5] = value
     fit = dca.NMF(3, method=method).fit if nonnegative else lambda X: dca.find_anchors(X, 3, method=method)
@@ -205,7 +205,7 @@ def test_negative_data_are_refused_by_models_that_need_none(method, form, tmp_pa
 @METHODS
 @IN_ANY_FORM
 def test_negative_rounding_is_clipped_and_counted(method, form, tmp_path):
-    """user-reports 44: -1e-18 from interpolation is no reason to refuse a cube."""
+    """-1e-18 from interpolation is no reason to refuse a cube (flatironinstitute/CaImAn #959)."""
     Z = X.copy()
     Z[5, 2], Z[77, 5], Z[ANCHORS[0], 1] = -1e-18, -1e-9, -1e-12
     given = FORMS[form](Z, tmp_path)
@@ -219,7 +219,7 @@ def test_negative_rounding_is_clipped_and_counted(method, form, tmp_path):
 
 
 def test_rounding_is_judged_by_the_row_whatever_its_unit():
-    """user-reports 45."""
+    """Reported as ziatdinovmax/SciLink #381 via PR #387."""
     for scale in (1e-15, 1e15):
         Z = X * scale
         Z[5, 2] = -1e-9 * scale
@@ -298,7 +298,7 @@ def test_all_rows_are_anchors_of_themselves(method, k):
     ],
 )
 def test_fewer_rays_than_anchors_are_found_once_each_with_a_warning(method, given, distinct):
-    """user-reports 35, 36: no duplicate components, no NaN, and the caller is told, at his own line."""
+    """No duplicate components, no NaN, and the caller is told, at his own line (scikit-learn #10059)."""
     order = np.random.default_rng(0).permutation(len(given))
     with pytest.warns(FewerAnchorsWarning, match=f"only {distinct} ") as caught:
         model = dca.NMF(5 if distinct < 5 else 6, method=method).fit(given[order])
@@ -313,7 +313,7 @@ def test_fewer_rays_than_anchors_are_found_once_each_with_a_warning(method, give
 @METHODS
 @pytest.mark.parametrize("column", [0, 3])
 def test_constant_and_zero_columns_leave_finite_results(method, column):
-    """user-reports 31, 32, 36."""
+    """Reported as dylkot/cNMF #116 and dylkot/cNMF #1."""
     Z = X.copy()
     Z[:, column] = 0.0
     Z[:, column - 1] = 7.0

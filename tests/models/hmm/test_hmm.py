@@ -154,7 +154,7 @@ def test_chunked_frames_give_lazy_results():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16])
 def test_results_keep_the_floating_dtype(dtype):
-    """user-reports 48: float32 data, a Cholesky factor that fails."""
+    """Float32 data, a Cholesky factor that fails (hmmlearn #2)."""
     frames = (10 * X).astype(dtype)
     model = dca.GaussianHMM(3, "full").fit(frames)
     assert model.predict_proba(frames).dtype == (np.float32 if dtype == np.float32 else np.float64)
@@ -229,7 +229,7 @@ def test_scikit_learns_own_checks_pass():
     ids=["constant", "zeros", "two values", "long runs of zeros", "a constant feature", "far away", "small", "few"],
 )
 def test_awkward_frames_leave_no_nan_and_no_row_of_zeros(frames, kind):
-    """user-reports 55: NaN parameters, rows of the transition matrix that become zero, covariances not definite."""
+    """NaN parameters, rows of the transition matrix that become zero, covariances not definite (hmmlearn #137)."""
     model = dca.GaussianHMM(4, kind, n_iter=30).fit(frames)
     for name in ("startprob_", "transmat_", "means_", "covariances_", "log_likelihoods_"):
         assert np.isfinite(getattr(model, name)).all(), name

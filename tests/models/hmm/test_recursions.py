@@ -216,7 +216,7 @@ def test_stationary_distributions_are_kept_by_the_chain(kind):
 
 
 def test_every_row_of_a_chain_sums_to_one_also_of_unused_states():
-    """user-reports 55: a row of the transition matrix becomes zero."""
+    """A row of the transition matrix becomes zero (hmmlearn #137, hmmlearn #169)."""
     markov = smoothed_chain(np.zeros(3), np.diag([5.0, 0.0, 0.0]))
     np.testing.assert_allclose(markov.transmat.sum(axis=1), 1.0)
     assert (markov.transmat > 0.0).all()

@@ -42,7 +42,7 @@ def from_random(X, seed, **options):
 
 
 def test_the_best_basin_with_every_seed():
-    """user-reports 53: random starts of Baum-Welch miss the best basin of four states on a line."""
+    """Random starts of Baum-Welch miss the best basin of four states on a line."""
     X = one_dimensional(0)
     truths = hmmlearn.GaussianHMM(4, "diag", n_iter=100, tol=1e-2, init_params="")
     truths.startprob_, truths.transmat_ = np.full(4, 0.25), np.full((4, 4), 0.02) + 0.92 * np.eye(4)

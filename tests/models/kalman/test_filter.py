@@ -86,7 +86,7 @@ def test_complete_frames_agree_with_the_joint_gaussian(system, n, seed):
 @given(systems(), st.integers(1, 9), st.integers(0, 1000))
 @settings(max_examples=60)
 def test_missing_entries_and_frames_agree_with_the_joint_gaussian(system, n, seed):
-    """user-reports 40 and 42."""
+    """Reported as pykalman #58 and probml/dynamax #399."""
     X, dense = draw(system, n, seed), Dense(system, n)
     rng = np.random.default_rng(seed)
     X[rng.random(X.shape) < 0.3] = np.nan

@@ -47,7 +47,6 @@ EXPECTED_TO_FAIL = {
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.parametrize("model", [dca.KalmanFilter()], ids=str)
 def test_scikit_learns_own_checks_pass(model):
-    """user-reports 71."""
     results = check_estimator(model, expected_failed_checks=EXPECTED_TO_FAIL, on_fail=None)
     failed = {r["check_name"]: repr(r["exception"]) for r in results if r["status"] == "failed"}
     assert not failed
@@ -64,7 +63,7 @@ def gaps(n=12, seed=0):
 
 @pytest.mark.parametrize("missing", [False, True])
 def test_states_are_those_of_the_joint_gaussian(missing):
-    """user-reports 40: entries of a frame, and whole frames."""
+    """Entries of a frame, and whole frames (pykalman #58)."""
     Y = gaps() if missing else draw(TRUTH, 12)
     dense, model = Dense(TRUTH, 12), model_of(TRUTH)
     for found, wanted in zip(model.filter(Y), dense.filtered(Y), strict=True):
@@ -75,7 +74,7 @@ def test_states_are_those_of_the_joint_gaussian(missing):
 
 
 def test_long_sequences_agree_with_pykalman():
-    """user-reports 41: whole frames masked, as pykalman takes them."""
+    """Whole frames masked, as pykalman takes them (pykalman #94, pykalman #49)."""
     pykalman = pytest.importorskip("pykalman")
     Y = np.ma.masked_array(draw(TRUTH, 250), mask=False)
     Y[100:130] = np.ma.masked
@@ -269,7 +268,7 @@ def test_parameters_that_do_not_fit(change, match):
 
 
 def test_masked_arrays_and_frames_that_lack_entries():
-    """user-reports 40 to 42."""
+    """Reported as pykalman #58 and pykalman #94."""
     lacking = np.random.default_rng(0).random(X.shape) < 0.1
     lacking[200:220] = True
     holes = np.where(lacking, np.nan, X)
@@ -307,7 +306,7 @@ def test_a_gap_that_no_sample_shows_is_found(monkeypatch):
 
 
 def test_constant_channels_and_many_passes_stay_finite():
-    """user-reports 58: 73 channels, 1,000 frames, 150 passes, some channels constant."""
+    """73 channels, 1,000 frames, 150 passes, some channels constant (probml/dynamax #355, probml/dynamax #316)."""
     system = make_system(5, 73, 2)
     Y = draw(system, 1000)
     Y[:, [0, 40]] = [3.0, 0.0]
@@ -320,7 +319,7 @@ def test_constant_channels_and_many_passes_stay_finite():
 
 
 def test_without_dynamics_nothing_is_predicted():
-    """user-reports 59."""
+    """Reported as lindermanlab/ssm #73."""
     Y = np.random.default_rng(0).standard_t(5, (2000, 6))
     model = dca.KalmanFilter(2).fit(Y)
     assert abs(model.explained_variance_ratio_) < 0.03
@@ -331,7 +330,7 @@ def test_without_dynamics_nothing_is_predicted():
 @pytest.mark.filterwarnings("ignore::dask_dca.errors.FewerAnchorsWarning")
 @pytest.mark.parametrize("value", [0.0, 5.0, 1e-12])
 def test_constant_data(value):
-    """user-reports 35 and 58."""
+    """Reported as scikit-learn #10059 and probml/dynamax #355."""
     model = dca.KalmanFilter(2).fit(np.full((50, 3), value))
     assert all(np.isfinite(getattr(model, name)).all() for name in kalman_bits(model))
     np.testing.assert_allclose(model.predict(np.full((5, 3), value)), value, atol=1e-3 * max(value, 1e-3))
@@ -387,7 +386,7 @@ def test_a_noiseless_turn_is_learnt():
 
 @pytest.mark.parametrize("scale", [1e-12, 1e150, np.array([1e-9, 1.0, 1e9, 1e3, 1e-3, 1e60])])
 def test_units_do_not_matter(scale):
-    """user-reports 45; powers of two exactly, others to rounding."""
+    """Powers of two exactly, others to rounding (ziatdinovmax/SciLink #381 via PR #387)."""
     exact = 2.0 ** np.rint(np.log2(scale))
     model = dca.KalmanFilter(3).fit(X * exact)
     assert model.transition_matrices_.tobytes() == MODEL.transition_matrices_.tobytes()

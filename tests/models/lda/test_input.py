@@ -18,7 +18,7 @@ def lda(k=5, **options):
 
 
 def test_empty_and_one_word_documents_tell_nothing_and_change_nothing():
-    """user-reports 34: all-zero documents are counted, and have an even mixture."""
+    """All-zero documents are counted, and have an even mixture (stephenslab/fastTopics #15)."""
     empty = sparse.csr_array((3, X.shape[1]))
     single = sparse.csr_array(([1.0, 1.0], ([0, 1], [3, 9])), shape=(2, X.shape[1]))
     more = sparse.vstack([empty[:1], X[:50], single, empty[1:], X[50:]], format="csr")
@@ -108,7 +108,7 @@ def test_impossible_counts_are_named(value, error, text):
 
 @pytest.mark.filterwarnings("ignore::dask_dca.errors.FewerAnchorsWarning", "ignore:.*outweigh all others")
 def test_a_transposed_matrix_is_noticed():
-    """user-reports 83."""
+    """Reported as forest-snow/anchor-topic #1."""
     rng = np.random.default_rng(0)
     frequencies = 1.0 / np.arange(1, 801)
     counts = np.array([rng.multinomial(100, frequencies / frequencies.sum()) for _ in range(300)])

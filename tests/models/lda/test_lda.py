@@ -38,7 +38,6 @@ def lda(k=5, **options):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.parametrize("model", [lda(2, method="paper"), lda("auto")])
 def test_scikit_learns_own_checks_pass(model):
-    """user-reports 71."""
     expected = {} if model.method == "robust" else RUNS_NO_EM
     results = check_estimator(model, expected_failed_checks=expected, on_fail=None)
     failed = {r["check_name"]: repr(r["exception"]) for r in results if r["status"] == "failed"}
@@ -126,7 +125,7 @@ def test_likelihood_rises_and_more_passes_explain_more():
 
 
 def test_perplexity_is_a_held_out_one_and_chooses_the_number_of_topics():
-    """user-reports 81: it must not fall with every topic more, nor depend on how many documents are scored."""
+    """It must not fall with every topic more, nor depend on how many documents are scored (scikit-learn #6777)."""
     train, test = X[:300], X[300:]
     scores = {k: lda(k, max_iter=10).fit(train).perplexity(test) for k in (2, 5)}
     assert scores[5] < scores[2]
@@ -145,7 +144,7 @@ def _truth_score(documents):
 
 
 def test_coherence_is_npmi_and_absent_words_are_left_out_with_a_warning():
-    """user-reports 84."""
+    """Reported as gregversteeg/corex_topic #23."""
     model = lda().fit(X)
     found = model.coherence(X, 5)
     present = (X.toarray() > 0).astype(float)
@@ -200,7 +199,7 @@ def test_clones_have_the_parameters_and_not_the_fit():
 
 
 def test_an_integer_seed_gives_the_same_topics_every_time():
-    """user-reports 62, 67."""
+    """Reported as gensim #113 and gensim #3218."""
     assert bits(lda().fit(X), LDA_FITTED) == bits(lda().fit(X), LDA_FITTED)
     other = lda(random_state=1).fit(X)
     assert topic_error(other.components_, lda().fit(X).components_) < 0.2

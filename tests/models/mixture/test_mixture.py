@@ -37,7 +37,6 @@ EXPECTED_TO_FAIL = {
 @pytest.mark.filterwarnings("ignore::dask_dca.errors.FewerAnchorsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_scikit_learns_own_checks_pass():
-    """user-reports 71."""
     results = check_estimator(dca.GaussianMixture(), expected_failed_checks=EXPECTED_TO_FAIL, on_fail=None)
     failed = {r["check_name"]: repr(r["exception"]) for r in results if r["status"] == "failed"}
     assert not failed
@@ -315,7 +314,7 @@ def test_unusable_parameters_are_refused_and_leave_no_model(parameters, message)
 
 @pytest.mark.parametrize("form", ["full", "tied"])
 def test_covariances_too_wide_to_form_are_refused_with_the_way_out(form):
-    """user-reports 29."""
+    """Reported as apache/spark PR #16661."""
     with pytest.raises(InvalidParameterError, match="covariance_type='diag'"):
         dca.GaussianMixture(2, form).fit(np.zeros((5, 2001)))
 

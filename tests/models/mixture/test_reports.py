@@ -14,7 +14,7 @@ FORM = pytest.mark.parametrize("form", FORMS)
 @FORM
 @pytest.mark.parametrize("k", [2, 3, 7])
 def test_fewer_distinct_rows_than_components_are_told_and_fitted(form, k):
-    """user-reports 35, 36: duplicate clusters, NaN and prints elsewhere."""
+    """Duplicate clusters, NaN and prints elsewhere (scikit-learn #10059)."""
     Z = np.repeat(np.eye(3, 4), 50, axis=0)
     model = dca.GaussianMixture(k, form)
     if k > 3:
@@ -56,7 +56,7 @@ def test_more_features_than_rows(form):
 
 
 def test_float32_far_from_zero_has_the_right_variances():
-    """user-reports 48: squares of values near 1e4 lose all digits in float32."""
+    """Squares of values near 1e4 lose all digits in float32 (hmmlearn #2)."""
     Z, _, _, _ = planted_mixture(3000, 12, 3, 8.0)
     far = (Z + 10_000.0).astype(np.float32)
     near = dca.GaussianMixture(3, "diag").fit(Z)
@@ -68,14 +68,14 @@ def test_float32_far_from_zero_has_the_right_variances():
 
 @pytest.mark.parametrize("scale", [1e-12, 1e9])
 def test_units_change_nothing(scale):
-    """user-reports 45: thresholds are relative, so amperes or picoamperes are the same."""
+    """Thresholds are relative, so amperes or picoamperes are the same (ziatdinovmax/SciLink #381 via PR #387)."""
     before, after = dca.GaussianMixture(4).fit(X), dca.GaussianMixture(4).fit(X * scale)
     assert np.array_equal(before.predict(X), after.predict(X * scale))
     np.testing.assert_allclose(after.means_, before.means_ * scale, rtol=1e-5, atol=1e-5 * scale)
 
 
 def test_constant_and_all_zero_features_do_no_harm():
-    """user-reports 31."""
+    """Reported as dylkot/cNMF #116 and dylkot/cNMF #1."""
     Z = np.hstack([X, np.zeros((400, 2)), np.full((400, 1), 3.0)])
     model = dca.GaussianMixture(4).fit(Z)
     assert np.isfinite(model.score(Z))

@@ -175,7 +175,7 @@ def test_scaling_rows_by_powers_of_two_changes_nothing(matrix, seed, most):
 @given(seed=st.integers(0, 10**6), scale=st.sampled_from([1e-12, 1e12, 1e-100, 1e100, 1e-290, 1e290]))
 @settings(max_examples=8)
 def test_scaling_all_data_changes_no_anchor(seed, scale):
-    """user-reports 45: thresholds are relative, so amperes or picoamperes are the same."""
+    """Thresholds are relative, so amperes or picoamperes are the same (ziatdinovmax/SciLink #381 via PR #387)."""
     X, _ = planted(150, 10, 4, seed)
     for method in ("robust", "paper"):
         before = dca.NMF(4, method=method).fit(X)

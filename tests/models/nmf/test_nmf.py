@@ -30,7 +30,6 @@ WEIGHTS = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.parametrize("model", [dca.NMF(), dca.NMF(2), dca.NMF(2, method="paper")], ids=str)
 def test_scikit_learns_own_checks_pass(model):
-    """user-reports 71."""
     expected = {}
     if model.n_components == 2:
         expected |= dict.fromkeys(WEIGHTS, "weighted rows are shuffled there, and two anchors stand in the rows' order")
@@ -77,7 +76,7 @@ def test_coefficients_are_the_non_negative_least_squares():
     "given", [NOISY, NOISY.astype(np.float32), da.from_array(NOISY, chunks=(77, 5))], ids=["f8", "f4", "dask"]
 )
 def test_fit_then_transform_is_fit_transform_exactly(method, given):
-    """user-reports 72."""
+    """Reported as scikit-learn #18663 and scikit-learn #15144."""
     apart = np.asarray(dca.NMF(4, method=method).fit(given).transform(given))
     together = np.asarray(dca.NMF(4, method=method).fit_transform(given))
     assert apart.tobytes() == together.tobytes()
@@ -121,7 +120,7 @@ def test_clones_have_the_parameters_and_not_the_fit():
 
 
 def test_an_integer_seed_gives_the_same_model_every_time():
-    """user-reports 54: the default is deterministic."""
+    """The default is deterministic (hmmlearn #46, hmmlearn #119)."""
     assert dca.NMF().random_state == 0
     assert bits(dca.NMF(4).fit(NOISY)) == bits(dca.NMF(4).fit(NOISY))
     assert bits(dca.NMF(4, random_state=1).fit(NOISY)) != bits(dca.NMF(4).fit(NOISY))
@@ -129,7 +128,7 @@ def test_an_integer_seed_gives_the_same_model_every_time():
 
 @pytest.mark.parametrize("generator", [np.random.default_rng, np.random.RandomState])
 def test_a_generator_is_advanced_by_each_fit(generator):
-    """user-reports 66: as scikit-learn has it; clones of an unused one begin alike."""
+    """As scikit-learn has it; clones of an unused one begin alike (scikit-learn #26148)."""
     model = dca.NMF(4, random_state=generator(5))
     copy = clone(model)
     first, second = bits(model.fit(NOISY)), bits(model.fit(NOISY))
@@ -175,7 +174,7 @@ def test_feature_names_are_checked_at_transform():
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_outputs_have_the_precision_of_the_input(dtype):
-    """user-reports 48, 49."""
+    """Reported as hmmlearn #2 and scikit-learn #11000."""
     Z = NOISY.astype(dtype)
     for given in (Z, da.from_array(Z, chunks=(77, 5))):
         model = dca.NMF(4).fit(given)
@@ -187,7 +186,7 @@ def test_outputs_have_the_precision_of_the_input(dtype):
 
 @METHODS
 def test_a_fitted_model_pickles_small_and_works(method):
-    """user-reports 68, 70: as many rows as you like make no larger model."""
+    """As many rows as you like make no larger model (dask/dask-ml #460, NVIDIA/cuml #3140)."""
     sizes = []
     for n in (500, 20_000):
         Z, _ = planted(n, 12, 4)

@@ -189,7 +189,7 @@ def test_seeds_differ_and_repeat():
 
 @EVERY
 def test_fewer_distinct_rows_than_clusters(options):
-    """user-reports 35, 36: no more clusters than there are, and it says so."""
+    """No more clusters than there are, and it says so (scikit-learn #10059)."""
     X = np.repeat(np.eye(3, 5), [30, 20, 10], axis=0)
     if "method" in options:
         labels = dca.SubspaceClustering(5, **options).fit(X).labels_
@@ -230,7 +230,7 @@ def test_zero_rows_have_no_cluster_and_all_zero_data_are_refused(options):
 
 @EVERY
 def test_duplicated_rows_do_not_split_a_cluster(options):
-    """user-reports 35."""
+    """Reported as scikit-learn #10059."""
     X = np.vstack([SMALL, np.repeat(SMALL[:4], 60, axis=0)])
     model = dca.SubspaceClustering(3, **options).fit(X)
     assert accuracy(np.concatenate([TRUTH, np.repeat(TRUTH[:4], 60)]), model.labels_) == 1.0
