@@ -9,6 +9,7 @@ of the scheduler where a container has none.
 import contextlib
 import os
 import re
+import secrets
 import socket
 import subprocess
 import sys
@@ -144,12 +145,16 @@ def expand(text, environment):
 
 
 def free_ports(names):
-    """Free ports of this machine for the given ones, as text."""
+    """Free ports of this machine for the given ones, as text; none that a process which asks for any port is given."""
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in names]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return {name: str(each.getsockname()[1]) for name, each in zip(names, sockets, strict=True)}
+        return {name: str(_free_port(stack.enter_context(socket.socket()))) for name in names}
+
+
+def _free_port(free):
+    while True:
+        with contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", 20_000 + secrets.randbelow(12_000)))
+            return free.getsockname()[1]
 
 
 def stop(process):
