@@ -113,9 +113,22 @@ def array_of_parts(
     parts: Iterable[Delayed], counts: Sequence[int] | NDArray[np.int64], width: int, dtype: np.dtype[Any]
 ) -> Any:
     """Stack matrices as a Dask array, without copies; counts: number of rows of each."""
-    every, name = list(parts), f"dca-parts-{uuid.uuid4().hex}"
-    graph = {(name, i, 0): Alias((name, i, 0), part.key) for i, part in enumerate(every)}
-    return array_of_tasks(graph, name, (tuple(map(int, counts)), (width,)), dtype, every)
+    every = list(parts)
+    return array_of_keys({}, [part.key for part in every], f"dca-parts-{uuid.uuid4().hex}", counts, width, dtype, every)
+
+
+def array_of_keys(
+    graph: dict[Any, Any],
+    keys: Sequence[Any],
+    name: str,
+    counts: Sequence[int] | NDArray[np.int64],
+    width: int,
+    dtype: Any,
+    below: Sequence[Any],
+) -> Any:
+    """Stack the matrices that tasks return as a Dask array; keys: of these tasks; counts: number of rows of each."""
+    graph |= {(name, i, 0): Alias((name, i, 0), key) for i, key in enumerate(keys)}
+    return array_of_tasks(graph, name, (tuple(map(int, counts)), (width,)), dtype, below)
 
 
 def add_merge_tree(graph: dict[Any, Any], merge: Callable[[Sequence[Any]], Any], keys: list[Any], name: str) -> Any:

@@ -17,7 +17,6 @@ from dask.base import tokenize
 from dask.delayed import Delayed, delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.layers import ArraySliceDep
-from dask.task_spec import Alias
 from numpy.typing import NDArray
 
 from dask_dca.engine.advice import Form, WithErrorContext, in_terms_of
@@ -32,7 +31,7 @@ from dask_dca.engine.computing import (
 from dask_dca.engine.cubes import labelled
 from dask_dca.engine.entry import Declared, array_bytes, as_sent, check_blocks, run_task
 from dask_dca.engine.fingerprint import fingerprint_pass, with_fingerprint
-from dask_dca.engine.graphs import add_merge_tasks, array_of_tasks, block_tasks, identity, with_weights
+from dask_dca.engine.graphs import add_merge_tasks, array_of_keys, block_tasks, identity, with_weights
 from dask_dca.engine.process import numpy_defaults
 from dask_dca.engine.rows import Rows
 from dask_dca.engine.types import Halo, Window, stack_parts
@@ -316,13 +315,11 @@ def map_frames(
 
 
 def _lazy_frames(rows: Rows, job: Pass[Any], state: Any, width: int, dtype: np.dtype[Any]) -> Any:
-
     rows = rows.with_chunks()
     shared = rows.form.kind == "table"  # whose partitions are loaded once, for values and index
     graph, (keys,), token, below = block_tasks(rows, [job], state, None, shared=shared)
     layer = f"dca-{job.name}-pass-{token}"
-    graph |= {(layer, i, 0): Alias((layer, i, 0), key) for i, key in enumerate(keys)}
-    return array_of_tasks(graph, layer, (tuple(np.diff(rows.offsets).tolist()), (width,)), dtype, below)
+    return array_of_keys(graph, keys, layer, np.diff(rows.offsets), width, dtype, below)
 
 
 def _call_and_cast(function: Callable[..., NDArray[Any]], dtype: np.dtype[Any], *args: Any) -> NDArray[Any]:

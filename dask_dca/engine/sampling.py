@@ -22,15 +22,15 @@ import numpy as np
 from dask.base import is_dask_collection
 from dask.delayed import Delayed, delayed
 from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import Alias, List, Task, TaskRef
+from dask.task_spec import List, Task, TaskRef
 
 from dask_dca.engine.advice import in_terms_of
 from dask_dca.engine.computing import compute_and_persist, compute_delayed, compute_with_state, task_threads
 from dask_dca.engine.entry import array_bytes, as_sent, run_task
 from dask_dca.engine.graphs import (
     add_merge_tree,
+    array_of_keys,
     array_of_parts,
-    array_of_tasks,
     as_dask,
     block_tasks,
     state_tasks,
@@ -343,9 +343,7 @@ def _persist_rows(rows: Rows, state: _State, blocks: Any, run: Run) -> Any:
     counts = np.diff(np.searchsorted(state.numbers, rows.offsets))[blocks]
     # number of rows of each task, which may bundle blocks
     counts = np.add.reduceat(counts, np.searchsorted(blocks, [number for _, number in keys]))
-    graph |= {(layer, i, 0): Alias((layer, i, 0), key) for i, key in enumerate(keys)}
-    shape = tuple(counts.tolist()), (rows.n_features,)
-    kept = array_of_tasks(graph, layer, shape, rows.output_dtype, below)
+    kept = array_of_keys(graph, keys, layer, counts, rows.n_features, rows.output_dtype, below)
     if run.lazy or kept.size * kept.dtype.itemsize > _MAX_PERSISTED_BYTES:
         return kept
     # the state is in the graph, as in `hold_pass`
