@@ -32,7 +32,6 @@ def results(model, X, names):
     return {key: [np.asarray(part).tobytes() for part in value] for key, value in parts.items()}
 
 
-@pytest.mark.usefixtures("unlaid")
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("chunked", [False, True])
 def test_the_callers_floating_point_errors_change_nothing(name, chunked):

@@ -106,16 +106,16 @@ def test_states_that_differ_in_correlations_only_are_told_apart(seed):
 
 
 def test_correlated_noise_is_seen_and_modelled():
-    data = chain(6, 12, 3.0, 2000, 0, "correlated")
+    data = chain(6, 12, 3.0, 4000, 0, "correlated")
     chosen = dca.GaussianHMM(6, "auto").fit(data.frames)
     assert chosen.covariance_type_ == "tied"
     assert chosen.score(data.fresh) > dca.GaussianHMM(6).fit(data.frames).score(data.fresh) + 100.0
-    plain = chain(6, 12, 3.0, 2000, 0)
+    plain = chain(6, 12, 3.0, 4000, 0)
     assert dca.GaussianHMM(6, "auto").fit(plain.frames).covariance_type_ == "diag"
 
 
 def test_more_states_than_features():
-    data = chain(6, 2, 5.0, 2000, 3)
+    data = chain(6, 2, 5.0, 4000, 3)
     best = max(
         hmmlearn.GaussianHMM(6, "diag", random_state=s, n_iter=50).fit(data.frames).score(data.fresh) for s in range(2)
     )

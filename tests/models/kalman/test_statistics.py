@@ -103,7 +103,7 @@ def test_diagonal_noise_is_wrong_where_noise_is_correlated():
 
 
 def test_long_sequences():
-    found = figures(4, 20, 30_000, seeds=range(2), max_iter=3)
+    found = figures(4, 20, 30_000, seeds=range(3), max_iter=3)
     assert found[0] < 0.0004
     assert found[1] < 0.006
 
@@ -122,7 +122,7 @@ def test_incomplete_frames():
     def holes(X, seed):
         return np.where(np.random.default_rng(seed).random(X.shape) < 0.2, np.nan, X)
 
-    found = figures(3, 10, 1000, seeds=range(1), change=holes, max_iter=2)
+    found = figures(3, 10, 1000, seeds=range(2), change=holes, max_iter=2)
     assert found[0] < 0.012
     assert found[1] < 0.04
 

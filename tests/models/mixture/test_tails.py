@@ -37,14 +37,18 @@ def heavy_mixture(n, p, k, degrees, separation=6.0, seed=0, full=False):
 )
 def test_heavy_tails_are_found_and_clusters_with_them(n, p, k, degrees, full):
     """Normal components lose .1 to .4 of adjusted Rand, and half a nat of every row held out."""
-    X, labels, test = heavy_mixture(n, p, k, degrees, seed=1, full=full)
-    model, normal = (dca.GaussianMixture(k, tails=tails).fit(X) for tails in ("auto", "normal"))
-    assert abs(model.degrees_of_freedom_ - degrees) <= 2.0
-    assert np.isinf(normal.degrees_of_freedom_)
-    found = adjusted_rand_score(labels, model.predict(X))
-    assert found > 0.8
-    assert found > adjusted_rand_score(labels, normal.predict(X)) + 0.08
-    assert model.score(test) > normal.score(test) + 0.2
+    gains, risen = [], []
+    for seed in range(2):
+        X, labels, test = heavy_mixture(n, p, k, degrees, seed=seed, full=full)
+        model, normal = (dca.GaussianMixture(k, tails=tails).fit(X) for tails in ("auto", "normal"))
+        assert abs(model.degrees_of_freedom_ - degrees) <= 2.0
+        assert np.isinf(normal.degrees_of_freedom_)
+        found = adjusted_rand_score(labels, model.predict(X))
+        assert found > 0.8
+        gains.append(found - adjusted_rand_score(labels, normal.predict(X)))
+        risen.append(model.score(test) - normal.score(test))
+    assert np.mean(gains) > 0.08
+    assert min(risen) > 0.2
 
 
 @pytest.mark.parametrize(("seed", "unequal"), [(0, 0.0), (1, 0.4)])
@@ -119,7 +123,7 @@ def test_densities_are_those_of_scipy(form):
 
 @pytest.mark.parametrize(
     ("form", "n"),  # in several digits, and in one
-    [("diag", 1500), ("spherical", 1500), ("subspace", 1500), ("full", 4200), ("tied-spherical", 1500)],
+    [("diag", 1500), ("spherical", 1500), ("subspace", 1500), ("full", 4200), ("tied-spherical", 4200)],
 )
 def test_any_chunks_give_the_same_bits(form, n):
     model, X, _ = _fitted(form, n)
@@ -130,7 +134,7 @@ def test_any_chunks_give_the_same_bits(form, n):
     assert model.n_outliers_ == 0  # far rows are of the tails
 
 
-@pytest.mark.parametrize(("form", "n"), [("full", 4200), ("diag", 1500)])
+@pytest.mark.parametrize(("form", "n"), [("full", 1500), ("diag", 4200)])
 def test_passes_lead_to_where_the_likelihood_is_flat(form, n):
     """Means and scales are weighted by r (degrees + p) / (degrees + distance), weights_ are means of r."""
     _, X, _ = _fitted(form, n)
@@ -148,8 +152,8 @@ def test_passes_lead_to_where_the_likelihood_is_flat(form, n):
 
 
 def test_corrected_passes_of_more_rows_than_the_sample(monkeypatch):
-    monkeypatch.setattr(mixture_fit, "_SAMPLE_ROWS", 4000)
-    X, *_ = heavy_mixture(12_000, 4, 4, 4, separation=3.0)
+    monkeypatch.setattr(mixture_fit, "_SAMPLE_ROWS", 8000)
+    X, *_ = heavy_mixture(24_000, 4, 4, 4, separation=3.0)
     start, one, many = (
         dca.GaussianMixture(4, "diag", tails="heavy", max_iter=most, tol=0.0).fit(X) for most in (0, 1, 8)
     )

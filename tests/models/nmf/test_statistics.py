@@ -189,7 +189,7 @@ def test_what_is_explained_of_a_sample_is_near_what_is_explained_of_all_rows():
     off = []
     for seed in range(12):
         rng = np.random.default_rng(100 + seed)
-        X = rng.dirichlet(np.full(5, 0.3), 8_000) @ rng.random((5, 50))
+        X = rng.dirichlet(np.full(5, 0.3), 20_000) @ rng.random((5, 50))
         bad = rng.random(len(X)) < 0.02
         X[bad] = 2.0 * rng.random((int(bad.sum()), 50))
         model = dca.NMF(5).fit(X)

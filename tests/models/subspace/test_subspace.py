@@ -238,10 +238,13 @@ def test_duplicated_rows_do_not_split_a_cluster(options):
 
 def test_copies_do_not_draw_centres():
     """Forty rows of one cone, sixty times each, where cones are hard to tell apart: without care accuracy is .4."""
-    X, labels, _ = cones(60, 0.2, 1, common=True, n=300, p=120)
-    copied = np.flatnonzero(labels == 0)[:40]
-    model = dca.SubspaceClustering(4).fit(np.vstack([X, np.repeat(X[copied], 60, axis=0)]))
-    assert accuracy(labels, model.labels_[: len(X)]) > 0.6
+    found = []
+    for seed in range(2):
+        X, labels, _ = cones(60, 0.2, seed, common=True, n=300, p=120)
+        copied = np.flatnonzero(labels == 0)[:40]
+        model = dca.SubspaceClustering(4).fit(np.vstack([X, np.repeat(X[copied], 60, axis=0)]))
+        found.append(accuracy(labels, model.labels_[: len(X)]))
+    assert np.mean(found) > 0.6
 
 
 @EVERY
@@ -355,12 +358,12 @@ def test_subspaces_with_rows_on_both_sides_are_one_cluster_each():
 
 
 def test_a_sample_finds_what_all_rows_find(monkeypatch):
-    X, labels, is_ray = cones(60, 0.2, 4, common=True, n=1000)
+    X, labels, is_ray = cones(60, 0.2, 4, common=True, n=2000)
     monkeypatch.setattr(subspace_fit, "_MAX_SAMPLE_ROWS", 2000)
     model = dca.SubspaceClustering(4, 40).fit(da.from_array(X, chunks=(1500, 300)))
     assert accuracy(labels, model.predict(X)) >= 0.97
     assert is_ray[model.anchor_indices_].mean() >= 0.9  # anchors come from all rows
-    assert model.cluster_sizes_.sum() == 4000
+    assert model.cluster_sizes_.sum() == 8000
 
 
 def test_unequal_clusters():
