@@ -109,14 +109,6 @@ def array_of_tasks(
     return from_graph(dict(whole), np.empty((0, 0), dtype), chunks, keys, name)
 
 
-def array_of_parts(
-    parts: Iterable[Delayed], counts: Sequence[int] | NDArray[np.int64], width: int, dtype: np.dtype[Any]
-) -> Any:
-    """Stack matrices as a Dask array, without copies; counts: number of rows of each."""
-    every = list(parts)
-    return array_of_keys({}, [part.key for part in every], f"dca-parts-{uuid.uuid4().hex}", counts, width, dtype, every)
-
-
 def array_of_keys(
     graph: dict[Any, Any],
     keys: Sequence[Any],

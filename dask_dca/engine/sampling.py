@@ -30,7 +30,6 @@ from dask_dca.engine.entry import array_bytes, as_sent, run_task
 from dask_dca.engine.graphs import (
     add_merge_tree,
     array_of_keys,
-    array_of_parts,
     as_dask,
     block_tasks,
     state_tasks,
@@ -175,7 +174,10 @@ def run_and_keep(rows: Rows, job: Pass[tuple[T, Any]], keep: KeepRule, state: An
 
     with in_terms_of(rows.form, rows.feature_names):
         (value, sizes), pieces = compute_with_state(state, compute, rows.source, job.name, run, rows)
-    return value, as_rows(array_of_parts(pieces, sizes, rows.n_features, _DOUBLE)) if sum(sizes) else None
+    if not sum(sizes):
+        return value, None
+    name = f"dca-parts-{uuid.uuid4().hex}"
+    return value, as_rows(array_of_keys({}, [one.key for one in pieces], name, sizes, rows.n_features, _DOUBLE, pieces))
 
 
 def _keep_graph(rows: Rows, job: Pass[Any], keep: KeepRule, state: Any) -> tuple[Delayed, list[Delayed]]:
